@@ -40,6 +40,7 @@ from placekit.language.read import called, is_program, read_description
 from placekit.language.runtimes import RUNTIMES, ServingRuntime, get_runtime
 from placekit.language.serving import Serving, parse_phases
 from placekit.language.task import LanguageTask, decoder_task
+from placekit.language.tensor_parallel import parse_degrees
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
@@ -148,7 +149,7 @@ class ServingGoal(GoalChoice):
     """Objective of serving; None where nothing was said."""
 
     panel: ClassVar[str] = OBJECTIVE
-    beside: ClassVar[tuple[str, ...]] = ("runtime", "goal")
+    beside: ClassVar[tuple[str, ...]] = ("runtime", "goal", "tensor_parallel")
 
     name: Annotated[
         str | None,
@@ -178,6 +179,14 @@ class ServingGoal(GoalChoice):
         str | None,
         typer.Option(metavar="off|equal|any", help="throughput: devices may share requests to the same blocks (off)."),
     ] = None
+    tensor_parallel: Annotated[
+        str,
+        typer.Option(
+            metavar="DEGREES",
+            help="Tensor-parallel degrees to choose from: equal accelerators that compute every block together, such "
+            "as 1,2,4 (1).",
+        ),
+    ] = "1"
 
 
 @dataclass(frozen=True)
@@ -329,9 +338,14 @@ class Planner:
         made, pins, contiguity = partial(self._made, runtime), parse_pins(self.asked.pins), goal.contiguity_or_none()
         cases = plan_cases(
             made, serving, self.usable, runtime, batch=batch, goal=goal.goal, objective=goal.objective(),
-            contiguity=contiguity, pins=pins,
+            contiguity=contiguity, pins=pins, degrees=self._degrees(runtime),
         )  # fmt: skip
         return best_plan(cases, solve, runtime)
+
+    def _degrees(self, runtime: ServingRuntime | None) -> tuple[int, ...]:
+        """Return the degrees that were asked for; 1 for a runtime that is only compared and has no others."""
+        is_compared = runtime is not None and self.runtime is None and not runtime.is_parallel
+        return (1,) if is_compared else parse_degrees(self.asked.goal.tensor_parallel)
 
     def _plan_or_none(self, serving: Serving, runtime: ServingRuntime) -> ServingPlan | None:
         """Return the best plan under the rules of a runtime; None if it cannot run the model, or not here."""
@@ -353,6 +367,7 @@ class Planner:
             "chunk": serving.chunk,
             "cache_precision": self.asked.weights.cache_precision,
             "headroom": None if runtime is None else runtime.headroom,
+            "cards": [device.name for device in self.machine.devices if not device.is_host],
         }
         costs = task.problem.costs
         costs = costs.replace(provenance={**costs.provenance, "serving": served})
@@ -370,6 +385,7 @@ class Planner:
                 batch=serving.batch,
                 contiguity=goal.contiguity_or_none(),
                 pins=parse_pins(self.asked.pins),
+                degrees=self._degrees(self.runtime),
             )
         )
 

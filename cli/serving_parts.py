@@ -143,7 +143,11 @@ def _rules_told(runtime: ServingRuntime) -> str:
 
 def _free(answer: Answer) -> dict[str, str]:
     """Return what stays free of every sort of memory."""
-    usable = {device.name: device.memory_bytes for device in answer.plan.task.platform.devices}
+    usable = {
+        name: None if device.memory_bytes is None else device.memory_bytes / device.degree
+        for device in answer.plan.task.platform.devices
+        for name in device.member_names
+    }
     free = {
         f"{format_bytes(device.memory_bytes - left)} of {format_bytes(device.memory_bytes)}": None
         for device in answer.machine.devices
@@ -161,7 +165,7 @@ def _needed(answer: Answer) -> str:
         return f"weights and cache of {format_bytes(needed)} in whole blocks"
     there = sum(limit for limit in limits if limit is not None)
     lacking = f"{format_bytes(needed - there)} lack" if needed > there else "whole blocks do not fit into the parts"
-    names = {device.name for device in task.problem.platform.devices}
+    names = {name for device in task.problem.platform.devices for name in device.member_names}
     total = sum(device.memory_bytes or 0.0 for device in answer.machine.devices if device.name in names)
     return (
         f"weights and cache {format_bytes(needed)}; there are {format_bytes(there)} of {format_bytes(total)} without "

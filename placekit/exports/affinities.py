@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from placekit.exports.blocks import refuse_teams
 from placekit.exports.device_map import by_module
-from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
@@ -33,11 +33,7 @@ def module_affinities(graph: OpGraph, platform: Platform, placement: Placement) 
     >>> module_affinities(graph, platform, Placement(names, platform.device_names, [1, 1, 1, 2, 2]))
     {'device': 'HETERO:gpu.0,gpu.1', 'affinities': {'embed': 'gpu.0', 'h.0': 'gpu.0', 'h.1': 'gpu.1'}}
     """
-    teams = [team for team in placement.teams if len(team) > 1]
-    if teams:
-        raise UnsupportedProblemError(
-            f"HETERO has no replicas, as {placement.team_name(teams[0][0])!r} is; place with --teams off"
-        )
+    refuse_teams("HETERO", platform, placement)
     names = [device.openvino or device.name for device in platform.devices]
     found = {path: names[device] for path, device in by_module(graph, placement).items()}
     return {"device": f"HETERO:{','.join(dict.fromkeys(found.values()))}", "affinities": found}

@@ -13,7 +13,7 @@ llama.cpp: :mod:`placekit.exports.llama_cpp`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -66,8 +66,37 @@ def runtime_arguments(
     return ARGUMENT_RUNTIMES[runtime](graph, platform, placement, served or {})
 
 
-def _stages(runtime: str, graph: OpGraph, platform: Platform, placement: Placement) -> tuple[list[BlockStage], int]:
-    """Return the stages, all on accelerators, and the size that all teams have."""
+class _Pipeline(NamedTuple):
+    """Stages of whole blocks on accelerators, all with as many replicas of one tensor-parallel degree."""
+
+    stages: list[BlockStage]
+    replicas: int
+    degree: int
+    names: Mapping[str, tuple[str, ...]]
+
+    @property
+    def counts(self) -> list[int]:
+        """Blocks of every stage."""
+        return [len(stage.blocks) for stage in self.stages]
+
+    def by_replica(self) -> tuple[str, ...]:
+        """Devices in the order of ranks that fill a whole pipeline first."""
+        return self._flat(stage.members[r] for r in range(self.replicas) for stage in self.stages)
+
+    def by_stage(self) -> tuple[str, ...]:
+        """Devices in the order of ranks that fill the replicas of a stage first."""
+        return self._flat(stage.members[r] for stage in self.stages for r in range(self.replicas))
+
+    def _flat(self, devices: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for device in devices for name in self.names[device])
+
+    def degrees(self, option: str) -> list[str]:
+        """Return the arguments that set the tensor-parallel degree; none for 1, which runtimes have."""
+        return [option, str(self.degree)] if self.degree > 1 else []
+
+
+def _pipeline(runtime: str, graph: OpGraph, platform: Platform, placement: Placement) -> _Pipeline:
+    """Return the stages of a placement."""
     stages = block_stages(graph, placement, runtime)
     hosts = {device.name for device in platform.devices if device.is_host}
     for stage in stages:
@@ -84,12 +113,14 @@ def _stages(runtime: str, graph: OpGraph, platform: Platform, placement: Placeme
             f"{runtime} has as many replicas of every stage; here teams ({told}) are larger than others: place with "
             "--teams off"
         )
-    return stages, sizes.pop()
-
-
-def _by_replica(stages: list[BlockStage], replicas: int) -> tuple[str, ...]:
-    """Return the devices in the order of ranks that fill a whole pipeline first."""
-    return tuple(stage.members[r] for r in range(replicas) for stage in stages)
+    names = {device.name: device.member_names for device in platform.devices}
+    degrees = {len(names[stage.members[0]]) for stage in stages}
+    if len(degrees) > 1:
+        raise UnsupportedProblemError(
+            f"{runtime} has one tensor-parallel degree for all stages, not {' and '.join(map(str, sorted(degrees)))}; "
+            f"place with --for {runtime}"
+        )
+    return _Pipeline(stages, sizes.pop(), degrees.pop(), names)
 
 
 def _options(told: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
@@ -103,15 +134,12 @@ def _used_share(served: Mapping[str, Any]) -> dict[str, Any]:
     return {**served, "used": None if headroom is None else f"{1 - headroom:.3g}"}
 
 
-def _counts(stages: list[BlockStage]) -> list[int]:
-    return [len(stage.blocks) for stage in stages]
-
-
 class _Flags(NamedTuple):
     """Options of a server that takes the number of blocks of every stage from an environment variable."""
 
     stages: str
     replicas: str
+    degree: str
     planned: Mapping[str, str]
     variable: str
 
@@ -120,6 +148,7 @@ _FLAGS: Mapping[str, _Flags] = {
     "vllm": _Flags(
         "--pipeline-parallel-size",
         "--data-parallel-size",
+        "--tensor-parallel-size",
         {
             "context": "--max-model-len",
             "sequences": "--max-num-seqs",
@@ -131,6 +160,7 @@ _FLAGS: Mapping[str, _Flags] = {
     "sglang": _Flags(
         "--pp-size",
         "--dp-size",
+        "--tp-size",
         {
             "context": "--context-length",
             "sequences": "--max-running-requests",
@@ -146,23 +176,23 @@ def _by_flags(
     runtime: str, graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]
 ) -> RuntimeArguments:
     flags = _FLAGS[runtime]
-    stages, replicas = _stages(runtime, graph, platform, placement)
-    arguments = [flags.stages, str(len(stages))]
-    arguments += [flags.replicas, str(replicas)] if replicas > 1 else []
+    pipeline = _pipeline(runtime, graph, platform, placement)
+    arguments = [flags.stages, str(len(pipeline.stages)), *pipeline.degrees(flags.degree)]
+    arguments += [flags.replicas, str(pipeline.replicas)] if pipeline.replicas > 1 else []
     arguments += _options(_used_share(served), flags.planned)
-    devices = _by_replica(stages, replicas)
-    counts = ",".join(map(str, _counts(stages)))
-    environment = {**visible_devices(platform, devices), flags.variable: counts}
+    devices = pipeline.by_replica()
+    counts = ",".join(map(str, pipeline.counts))
+    environment = {**visible_devices(platform, devices, served.get("cards")), flags.variable: counts}
     return RuntimeArguments(runtime, environment, tuple(arguments), devices)
 
 
 def _tensorrt_llm(
     graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]
 ) -> RuntimeArguments:
-    stages, replicas = _stages("tensorrt-llm", graph, platform, placement)
-    if replicas > 1:
+    pipeline = _pipeline("tensorrt-llm", graph, platform, placement)
+    if pipeline.replicas > 1:
         raise UnsupportedProblemError("tensorrt-llm starts replicas one by one; place with --teams off")
-    arguments = ["--pp_size", str(len(stages))]
+    arguments = ["--pp_size", str(len(pipeline.stages)), *pipeline.degrees("--tp_size")]
     arguments += _options(
         _used_share(served),
         {
@@ -172,13 +202,16 @@ def _tensorrt_llm(
             "used": "--kv_cache_free_gpu_memory_fraction",
         },
     )
-    devices = _by_replica(stages, replicas)
-    config = {"pipeline_parallel_size": len(stages), "pp_partition": _counts(stages)}
-    return RuntimeArguments("tensorrt-llm", visible_devices(platform, devices), tuple(arguments), devices, config)
+    devices = pipeline.by_replica()
+    config: dict[str, Any] = {"pipeline_parallel_size": len(pipeline.stages), "pp_partition": pipeline.counts}
+    config |= {"tensor_parallel_size": pipeline.degree} if pipeline.degree > 1 else {}
+    environment = visible_devices(platform, devices, served.get("cards"))
+    return RuntimeArguments("tensorrt-llm", environment, tuple(arguments), devices, config)
 
 
 def _megatron(graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]) -> RuntimeArguments:
-    stages, replicas = _stages("megatron", graph, platform, placement)  # it derives replicas from the number of ranks
+    pipeline = _pipeline("megatron", graph, platform, placement)  # it derives replicas from the number of ranks
+    stages = pipeline.stages
     predicting = int(served.get("predicting_blocks", 0))
 
     def letters(letter: str, count: int) -> str:
@@ -192,20 +225,20 @@ def _megatron(graph: OpGraph, platform: Platform, placement: Placement, served: 
     # a stage with nothing would shift the ranks; the ends always have embedding and head
     arguments = (
         "--pipeline-model-parallel-size", str(len(stages)),
-        "--pipeline-model-parallel-layout", "|".join(layout),
+        "--pipeline-model-parallel-layout", "|".join(layout), *pipeline.degrees("--tensor-model-parallel-size"),
     )  # fmt: skip
-    # of the ranks of a stage, replicas come first
-    devices = tuple(stage.members[r] for stage in stages for r in range(replicas))
-    return RuntimeArguments("megatron", visible_devices(platform, devices), arguments, devices)
+    devices = pipeline.by_stage()
+    return RuntimeArguments("megatron", visible_devices(platform, devices, served.get("cards")), arguments, devices)
 
 
 def _torchtitan(
     graph: OpGraph,
     platform: Platform,
     placement: Placement,
-    served: Mapping[str, Any],  # noqa: ARG001
+    served: Mapping[str, Any],
 ) -> RuntimeArguments:
-    stages, replicas = _stages("torchtitan", graph, platform, placement)
+    pipeline = _pipeline("torchtitan", graph, platform, placement)
+    stages, replicas = pipeline.stages, pipeline.replicas
     parts = [
         ["tok_embeddings"] * (at == 0)
         + [f"layers.{block}" for block in stage.blocks]
@@ -214,9 +247,10 @@ def _torchtitan(
     ]
     arguments = ["--parallelism.pipeline_parallel_degree", str(len(stages))]
     arguments += ["--parallelism.data_parallel_replicate_degree", str(replicas)] if replicas > 1 else []
-    devices = tuple(stage.members[r] for stage in stages for r in range(replicas))  # pp is the outermost dimension
+    arguments += pipeline.degrees("--parallelism.tensor_parallel_degree")
+    devices = pipeline.by_stage()  # pp is the outermost dimension, tp the innermost
     return RuntimeArguments(
-        "torchtitan", visible_devices(platform, devices), tuple(arguments), devices,
+        "torchtitan", visible_devices(platform, devices, served.get("cards")), tuple(arguments), devices,
         {"parallelism": {"pipeline_parallel_degree": len(stages), "module_fqns_per_model_part": parts}},
     )  # fmt: skip
 

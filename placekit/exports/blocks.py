@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
+from placekit.model.platform import Platform
 
-__all__ = ["BlockPlacement", "BlockStage", "block_placement", "block_stages"]
+__all__ = ["BlockPlacement", "BlockStage", "block_placement", "block_stages", "refuse_teams"]
 
 _BLOCK = re.compile(r"(?P<stack>(?:[^./]+\.)*?)(?P<number>\d+)[./](?P<rest>.+)")
 FRONT, BACK = -1, -2
@@ -92,6 +93,27 @@ def block_placement(graph: OpGraph) -> BlockPlacement:
         )
     rest = tuple(match["rest"] if match else name for match, name in zip(found, graph.op_names, strict=True))
     return BlockPlacement(block, rest, len(numbers), (graph.op_flops > 0) | (graph.op_weight_bytes > 0))
+
+
+def refuse_teams(runtime: str, platform: Platform, placement: Placement) -> None:
+    """Refuse a placement on teams, for a runtime without replicas of stages and without tensor parallelism.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        With the first team.
+    """
+    for team in placement.teams:
+        used = np.isin(team[0], placement.device_of_op)
+        if len(team) > 1:
+            raise UnsupportedProblemError(
+                f"{runtime} has no replicas, as {placement.team_name(team[0])!r} is; place with --teams off"
+            )
+        if used and platform.devices[team[0]].members:
+            raise UnsupportedProblemError(
+                f"{runtime} has no tensor parallelism, as on {placement.team_name(team[0])!r}; place without "
+                "--tensor-parallel"
+            )
 
 
 def block_stages(graph: OpGraph, placement: Placement, runtime: str) -> list[BlockStage]:

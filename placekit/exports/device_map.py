@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from placekit.exports.blocks import refuse_teams
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
@@ -48,11 +49,7 @@ def device_map(
     >>> device_map(graph, platform, Placement(names, platform.device_names, [1, 1, 1, 2, 2]))
     {'embed': 0, 'h.0': 0, 'h.1': 1}
     """
-    teams = [team for team in placement.teams if len(team) > 1]
-    if teams:
-        raise UnsupportedProblemError(
-            f"a device map has no replicas, as {placement.team_name(teams[0][0])!r} is; place with --teams off"
-        )
+    refuse_teams("a device map", platform, placement)
     cards = [d for d, device in enumerate(platform.devices) if not device.is_host]
     found_at = by_module(graph, placement, module_of_op)
     told = {device: cards.index(device) if device in cards else "cpu" for device in set(found_at.values())}

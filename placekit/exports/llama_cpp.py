@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from placekit.exports.blocks import BACK, FRONT, block_placement
+from placekit.exports.blocks import BACK, FRONT, block_placement, refuse_teams
 from placekit.exports.runtime_arguments import RuntimeArguments, buffer_names
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
@@ -73,11 +73,7 @@ def llama_cpp_arguments(
         A placement that llama.cpp cannot be told.
     """
     blocks = block_placement(graph)
-    teams = [team for team in placement.teams if len(team) > 1]
-    if teams:
-        raise UnsupportedProblemError(
-            f"llama.cpp has no replicas of a stage, as {placement.team_name(teams[0][0])!r} is; place with --teams off"
-        )
+    refuse_teams("llama.cpp", platform, placement)
     cards = [d for d, device in enumerate(platform.devices) if not device.is_host]
     buffer = dict(enumerate(buffer_names(platform).values()))
     device, work = placement.device_of_op, blocks.is_work

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from placekit.exports.blocks import refuse_teams
 from placekit.exports.onnx_nodes import devices_of_nodes, label_nodes, load_nodes
 from placekit.io.atomic import encode_json, write_together
 from placekit.model.errors import ExecutionError, OutputMismatchError, PlacekitError, UnsupportedProblemError
@@ -49,11 +50,7 @@ def session_setting(platform: Platform, placement: Placement) -> str:
     >>> session_setting(platform, Placement(("a", "b"), platform.device_names, [0, 2]))
     'cpu(=cpu_0);gpu:1(=gpu_1)'
     """
-    teams = [team for team in placement.teams if len(team) > 1]
-    if teams:
-        raise UnsupportedProblemError(
-            f"onnxruntime has no replicas, as {placement.team_name(teams[0][0])!r} is; place with --teams off"
-        )
+    refuse_teams("onnxruntime", platform, placement)
     used = [d for d in range(platform.num_devices) if (placement.device_of_op == d).any()]
     types: dict[str, str] = {}
     rules = []

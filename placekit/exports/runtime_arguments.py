@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,18 +129,25 @@ def buffer_names(platform: Platform) -> dict[str, str]:
     return found
 
 
-def visible_devices(platform: Platform, names: tuple[str, ...]) -> dict[str, str]:
+def visible_devices(
+    platform: Platform, names: tuple[str, ...], all_cards: Sequence[str] | None = None
+) -> dict[str, str]:
     """Return the environment variable that makes ranks 0, 1, ... the named devices; empty where ranks are that already.
+
+    Accelerators are numbered as in `all_cards`, the names of those of the machine; as on the platform if None.
 
     Machines of their own start their own ranks: then the order of the devices is all there is to tell.
     """
     cards = [device for device in platform.devices if not device.is_host]
     if len({device.node for device in cards}) > 1 or not names:
         return {}
-    order = [next(at for at, card in enumerate(cards) if card.name == name) for name in names]
-    if order == list(range(len(cards))):
+    on_platform = [name for card in cards for name in card.member_names]
+    numbered = list(all_cards) if all_cards and set(all_cards).issuperset(names) else on_platform
+    order = [numbered.index(name) for name in names]
+    if order == list(range(len(numbered))):
         return {}
-    return {_VISIBLE.get(backend_of(platform, cards[order[0]]), "CUDA_VISIBLE_DEVICES"): ",".join(map(str, order))}
+    first = next(card for card in cards if names[0] in card.member_names)
+    return {_VISIBLE.get(backend_of(platform, first), "CUDA_VISIBLE_DEVICES"): ",".join(map(str, order))}
 
 
 def _as_served(runtime: str, model: str) -> str:

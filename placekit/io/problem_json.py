@@ -160,6 +160,7 @@ def _platform_to_dict(platform: Platform) -> dict[str, Any]:
                 "cores": list(device.cores),
                 "properties": dict(device.properties),
                 **({} if device.node is None else {"node": device.node}),
+                **({"members": list(device.members)} if device.members else {}),
             }
             for device in platform.devices
         ],

@@ -61,6 +61,7 @@ class DeviceModel(_Strict):
     cores: list[Count] = []
     properties: dict[str, str] = {}
     node: Name | None = None
+    members: list[Name] = []
 
 
 class LinkModel(_Strict):

@@ -12,7 +12,7 @@ dynamic program over (devices used of every kind, blocks placed) is exact:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,17 @@ if TYPE_CHECKING:
     from placekit.model.problem import Problem
     from placekit.solve.run import Run
 
-__all__ = ["BlockChain", "Chain", "Choice", "Stage", "best_chain", "chain_of", "is_feasible_chain", "stage_costs"]
+__all__ = [
+    "BlockChain",
+    "Chain",
+    "Choice",
+    "Stage",
+    "best_chain",
+    "chain_of",
+    "device_costs",
+    "is_feasible_chain",
+    "stage_costs",
+]
 
 MAX_WORK = 4e9
 """Stages that a search tries at most: above it the general methods are asked."""
@@ -316,6 +326,20 @@ def _too_small(problem: Problem[Any], chain: Chain) -> str:
     return f"no runs of the {chain.num_blocks} blocks, one per device, fit into the memory of the devices"
 
 
+def device_costs(problem: Problem[Any], chain: Chain, devices: Iterable[int]) -> Iterator[NDArray[np.float64]]:
+    """Yield ``[num_blocks + 1, num_blocks + 1]`` seconds of stages on each device, infinite where one cannot be."""
+    seconds, num_bytes = stage_costs(problem, chain)
+    platform, pins = problem.platform, problem.pinned
+    for device in devices:
+        cost = seconds[platform.kind_of_device[device]].copy()
+        limit = platform.devices[device].memory_bytes
+        if limit is not None:
+            cost[num_bytes > limit * (1 + MEMORY_TOLERANCE)] = np.inf
+        elsewhere = (pins != UNPINNED) & (pins != device)
+        cost[_intervals(np.bincount(chain.block_of_op, elsewhere, chain.num_blocks)) > 0] = np.inf
+        yield cost
+
+
 def _groups(problem: Problem[Any]) -> list[tuple[int, ...]]:
     """Return devices that are interchangeable: of one kind, and nothing is pinned to them."""
     pinned = np.zeros(problem.platform.num_devices, dtype=bool)
@@ -329,16 +353,7 @@ def _groups(problem: Problem[Any]) -> list[tuple[int, ...]]:
 
 def _choices(problem: Problem[Any], chain: Chain, groups: Sequence[tuple[int, ...]]) -> Iterator[Choice]:
     """Yield the stages of every group, of every size that a team may have."""
-    seconds, num_bytes = stage_costs(problem, chain)
-    platform = problem.platform
-    pins = problem.pinned
-    for at, group in enumerate(groups):
-        device = group[0]
-        cost = seconds[platform.kind_of_device[device]].copy()
-        limit = platform.devices[device].memory_bytes
-        if limit is not None:
-            cost[num_bytes > limit * (1 + MEMORY_TOLERANCE)] = np.inf
-        elsewhere = (pins != UNPINNED) & (pins != device)
-        cost[_intervals(np.bincount(chain.block_of_op, elsewhere, chain.num_blocks)) > 0] = np.inf
+    costs = device_costs(problem, chain, [group[0] for group in groups])
+    for at, (group, cost) in enumerate(zip(groups, costs, strict=True)):
         for size in range(1, len(group) + 1 if problem.objective.team_rule == "equal" else 2):
             yield Choice(at, size, cost / size)

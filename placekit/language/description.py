@@ -41,6 +41,8 @@ class Part:
         Floating-point operations of one token and one token that it sees: in a prompt, and in a step of decoding.
     cache_values
         Numbers that it keeps of every token of a sequence.
+    heads, kv_heads
+        Query heads and key-value heads, among which tensor parallelism divides it; 0 without attention.
     window
         Number of last tokens that it keeps and sees; None for all.
     state_bytes
@@ -66,6 +68,8 @@ class Part:
     flops: float = 0.0
     pair_flops: tuple[float, float] = (0.0, 0.0)
     cache_values: int = 0
+    heads: int = 0
+    kv_heads: int = 0
     window: int | None = None
     state_bytes: float = 0.0
     is_lookup: bool = False

@@ -261,6 +261,7 @@ def _kept(file: _File, number: int, tensors: Mapping[str, list[_Tensor]]) -> tup
 
     width = tensors["attn_output"][0].shape[0] if "attn_output" in tensors else 0
     heads = file.value("attention.head_count", number)
+    kv_heads = file.value("attention.head_count_kv", number) or heads
     values, kind, pair = 0, "attention", (4.0 * width, 4.0 * width)
     convolution = tensors.get("ssm_conv1d") or tensors.get("shortconv.conv")
     state = 0.0
@@ -272,7 +273,7 @@ def _kept(file: _File, number: int, tensors: Mapping[str, list[_Tensor]]) -> tup
         )
         kind = "state space" if "ssm_conv1d" in tensors else "short convolution"
     if "attn_kv_a_mqa" in tensors:
-        values, kind = out("attn_kv_a_mqa"), "latent attention"
+        values, kind, kv_heads = out("attn_kv_a_mqa"), "latent attention", 1
         rank, turned = file.value("attention.kv_lora_rank"), file.value("rope.dimension_count")
         mixed = file.value("attention.value_length_mla") or file.value("attention.value_length")
         keys = file.value("attention.key_length_mla") or file.value("attention.key_length")
@@ -301,7 +302,8 @@ def _kept(file: _File, number: int, tensors: Mapping[str, list[_Tensor]]) -> tup
     return kind + (f", window {window}" if window else ""), Part(
         f"{path}.attn" if values else f"{path}.state", "ScaledDotProductAttention" if values else "StateUpdate",
         width=float(width or file.value("ssm.inner_size") or file.value("embedding_length")), flops=1.5 * state,
-        pair_flops=pair if values else (0.0, 0.0), cache_values=values, window=window, state_bytes=state,
+        pair_flops=pair if values else (0.0, 0.0), cache_values=values, heads=heads if values else 0,
+        kv_heads=kv_heads if values else 0, window=window, state_bytes=state,
     )  # fmt: skip
 
 

@@ -130,7 +130,8 @@ def _add_block(parts: _Parts, path: str, names: Mapping[str, str], state: str) -
     pair = attention_flops(1, 1, model.query_width)
     source = parts.add(
         Part(f"{path}.{names['attention']}", "ScaledDotProductAttention", (source,), float(model.query_width),
-             pair_flops=(pair, pair), cache_values=model.cache_values_per_token)
+             pair_flops=(pair, pair), cache_values=model.cache_values_per_token, heads=model.heads,
+             kv_heads=model.kv_heads)
     )  # fmt: skip
     source = parts.product(f"{path}.{names['out']}", source, model.query_width, hidden)
     state = parts.plus(f"{path}.{names['add_1']}", state, source)

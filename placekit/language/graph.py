@@ -40,11 +40,14 @@ class ModelStep:
         ``[num_ops - 1]`` part of every op but the output.
     shared_weights
         Bytes, and the ops that use them, of weights that several ops use.
+    num_front
+        Number of parts before the blocks.
     """
 
     graph: OpGraph
     parts: tuple[Part, ...]
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
+    num_front: int = 0
 
     @property
     def weight_bytes(self) -> NDArray[np.float64]:
@@ -139,7 +142,7 @@ def model_step(
     graph = graph.replace(op_flops=np.array([*flops, 0.0]), op_weight_bytes=np.array([*read, 0.0]))
     index = graph.op_index
     shared = tuple((num_bytes, tuple(index[path] for path in paths)) for num_bytes, _, paths in model.shared)
-    return ModelStep(graph, parts, shared)
+    return ModelStep(graph, parts, shared, len(model.front))
 
 
 def _weights_read(part: Part, phase: Phase, tokens: float) -> float:

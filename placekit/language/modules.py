@@ -53,7 +53,7 @@ class Kept:
         Numbers of every token.
     state_bytes
         Bytes of a sequence of any length.
-    pair_flops
+    pair_flops, heads, kv_heads
         As of `placekit.language.description.Part`.
     """
 
@@ -61,6 +61,8 @@ class Kept:
     values: int = 0
     state_bytes: float = 0.0
     pair_flops: tuple[float, float] = (0.0, 0.0)
+    heads: int = 0
+    kv_heads: int = 0
 
 
 def _number(module: Any, *names: str) -> int | None:
@@ -112,7 +114,7 @@ def _kept_latent(module: Any, children: dict[str, Any]) -> Kept | None:
     kind = "latent attention" + (" with an indexer" if sparse else "")
     # decoding keeps the latent vector and multiplies with it; a prompt computes keys and values of heads
     pairs = (2.0 * heads * (plain + turned + mixed), 2.0 * heads * (2 * rank + turned))
-    return Kept(kind, values + (sparse[1] if sparse else 0), 0.0, pairs)
+    return Kept(kind, values + (sparse[1] if sparse else 0), 0.0, pairs, heads, kv_heads=1)
 
 
 def _kept_state(module: Any, children: dict[str, Any], parameters: dict[str, Any]) -> Kept | None:
@@ -171,7 +173,9 @@ def _kept_keys(module: Any, children: dict[str, Any]) -> Kept | None:
     is_shared = bool(getattr(module, "is_kv_shared_layer", False))
     kind = "attention" if values >= 2 * width else "grouped-query attention"
     kind = "attention to the cache of an earlier block" if is_shared else kind
-    return Kept(kind, 0 if is_shared else values, 0.0, (4.0 * width, 4.0 * width))
+    size = _number(module, "head_dim") or width // (_number(module, "num_heads", "num_attention_heads") or width)
+    heads = (width // size, values // 2 // size)
+    return Kept(kind, 0 if is_shared else values, 0.0, (4.0 * width, 4.0 * width), *heads)
 
 
 @dataclass
@@ -440,7 +444,8 @@ class _Writer:
             Part(
                 core, "ScaledDotProductAttention" if kept.pair_flops[0] else "StateUpdate",
                 tuple(waiting) or (self.source,), width or float(hidden), flops=kept.state_bytes * 1.5,
-                pair_flops=kept.pair_flops, cache_values=kept.values, window=window, state_bytes=kept.state_bytes,
+                pair_flops=kept.pair_flops, cache_values=kept.values, heads=kept.heads, kv_heads=kept.kv_heads,
+                window=window, state_bytes=kept.state_bytes,
             )
         )  # fmt: skip
         if last is not None:

@@ -8,7 +8,7 @@ often, more keep more stages busy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -21,6 +21,8 @@ from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.serving import Serving
 from placekit.language.task import BEFORE, BEHIND, LanguageTask, block_numbers, join_labels
+from placekit.language.tensor_cut import all_teams, best_teams
+from placekit.language.tensor_parallel import cache_copies, equal_teams, usable_degrees
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
@@ -92,6 +94,7 @@ def plan_cases(
     objective: Objective | None = None,
     contiguity: Contiguity | None = None,
     pins: Mapping[str, str] | None = None,
+    degrees: Sequence[int] = (1,),
 ) -> Iterator[LanguageTask]:
     """Yield the problems whose best answer is the plan.
 
@@ -112,13 +115,17 @@ def plan_cases(
         None for runs of blocks.
     pins
         Device by op or pattern.
+    degrees
+        Tensor-parallel degrees that stages may have: all stages the same for a runtime, each its own without one.
 
     Raises
     ------
     InvalidProblemError
-        The runtime has no device here, or a pin is wrong.
+        The runtime has no device here, a pin is wrong, or a degree that the runtime, the model or the devices lack.
     """
     devices = platform if runtime is None else runtime.devices(platform)
+    if runtime is not None and not runtime.is_parallel and max(degrees) > 1:
+        raise InvalidProblemError(f"{runtime.name} has no tensor parallelism: leave out --tensor-parallel")
     is_latency = (goal or (runtime.goal if runtime else "throughput")) == "latency"
     sizes = [batch] if batch is not None else [serving.sequences] if is_latency else _batches(serving, devices)
     for size in sizes:
@@ -127,7 +134,10 @@ def plan_cases(
         is_chain = isinstance(minimised, (SerialLatency, Throughput))
         rule = contiguity or (Contiguity.ACYCLIC if is_chain else None)
         made = partial(make, served, objective=minimised, contiguity=rule, pins=pins)
-        yield from _with_rules(made, devices, runtime)
+        if tuple(degrees) == (1,):
+            yield from _with_rules(made, devices, runtime)
+        else:
+            yield from _in_teams(made, devices, runtime, degrees)
 
 
 def _batches(serving: Serving, devices: Platform) -> list[int]:
@@ -135,6 +145,32 @@ def _batches(serving: Serving, devices: Platform) -> list[int]:
     most = min(serving.sequences, devices.num_devices)
     counts = sorted({round(most ** (at / (MAX_BATCHINGS - 1))) for at in range(MAX_BATCHINGS)} | {most})
     return sorted({serving.sequences // count for count in counts}, reverse=True)
+
+
+def _in_teams(
+    make: Callable[..., LanguageTask], devices: Platform, runtime: ServingRuntime | None, degrees: Sequence[int]
+) -> Iterator[LanguageTask]:
+    """Yield the task once for every way to cut the devices into tensor-parallel teams that must be solved."""
+    usable = usable_degrees(devices, degrees)
+    if not usable:
+        raise InvalidProblemError(f"there are no {min(degrees)} equal accelerators, as --tensor-parallel asks for")
+    model = make(devices).description
+    if model is None:
+        raise InvalidProblemError(
+            "--tensor-parallel needs a model that is given by a config.json, a GGUF file, a name or numbers"
+        )
+    if runtime is not None:
+        for degree in usable:
+            yield _whole(make(devices, tensor_teams=equal_teams(devices, degree)), alone=False)[0]
+        return
+    divided = [degree for degree in usable if all(cache_copies(part, degree) == 1 for part in model.parts)]
+    teams = best_teams(make(devices, tensor_teams=all_teams(devices, divided)), devices, divided) if divided else ()
+    if teams:
+        yield make(devices, tensor_teams=teams)
+    cards = devices.with_devices(device for device in devices.devices if not device.is_host)
+    for degree in usable:  # beside the best cut, as a plan with fewer stages may be faster with few batches in flight
+        chosen = devices if degree in divided else cards  # a host would hold the cache once, and such a team more often
+        yield make(chosen, tensor_teams=equal_teams(chosen, degree))
 
 
 def _with_rules(

@@ -153,12 +153,14 @@ def _memory(task: LanguageTask, placement: Placement) -> list[DeviceMemory]:
         held = placement.device_of_op == members[0]
         weights, of_one = task.held_bytes(held), float(task.cache_bytes[held].sum())
         for device in members if held.any() else ():
-            left = task.problem.platform.devices[device].memory_bytes
+            joined = task.problem.platform.devices[device]
+            left, share = joined.memory_bytes, 1 / joined.degree
             most = None if left is None or of_one == 0 else max(0, int((left - weights) / of_one * (1 + 1e-12)))
-            found.append(
+            found += [
                 DeviceMemory(
-                    task.problem.platform.device_names[device], weights, of_one * task.serving.sequences,
-                    task.activation_bytes, None if left is None else left + task.activation_bytes, most,
+                    name, weights * share, of_one * task.serving.sequences * share, task.activation_bytes,
+                    None if left is None else left * share + task.activation_bytes, most,
                 )
-            )  # fmt: skip
+                for name in joined.member_names
+            ]  # fmt: skip
     return found

@@ -42,7 +42,7 @@ class ServingRuntime:
         What its way to serve makes fast: the tokens of one batch (``"latency"``), or of all requests
         (``"throughput"``).
     is_parallel
-        True if it has tensor parallelism, and replicas of a whole pipeline.
+        True if it has tensor parallelism, one degree for all stages.
     """
 
     name: str

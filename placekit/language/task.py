@@ -25,6 +25,7 @@ from placekit.language.description import ModelDescription
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
 from placekit.language.serving import Phase, Serving
+from placekit.language.tensor_parallel import Teams, copies_of_caches, team_costs, with_teams
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, number_by_first
@@ -185,6 +186,7 @@ def decoder_task(
     cache_precision: str = "f16",
     granularity: str = "layer",
     name: str = "decoder",
+    tensor_teams: Teams = (),
     **choices: Any,
 ) -> LanguageTask:
     """Return the problem of serving a decoder that is given by its numbers, or a model that is described.
@@ -204,6 +206,9 @@ def decoder_task(
         ``"layer"`` to keep the ops of a block together, ``"op"`` not to.
     name
         Name of a model that is given by numbers.
+    tensor_teams
+        Devices, by index, that compute every op together: these teams are the devices of the problem. Empty for the
+        devices of `platform`.
     **choices
         `together` and `pins` of `language_task`, and fields of the `Problem`: objective, contiguity.
 
@@ -212,7 +217,7 @@ def decoder_task(
     UnknownNameError
         No such precision.
     InvalidProblemError
-        No such granularity, or activations that do not fit into a device.
+        No such granularity, activations that do not fit into a device, or a team that cannot divide the model.
 
     Examples
     --------
@@ -229,9 +234,12 @@ def decoder_task(
     }
     first = next(iter(steps.values()))
     graphs = {phase: step.graph for phase, step in steps.items()}
+    cache_bytes = first.cache_bytes(serving.context, bits_of(cache_precision) / 8)
+    if tensor_teams:
+        cache_bytes *= copies_of_caches(described, first, [len(team) for team in tensor_teams])
+        costs, platform = team_costs(costs, first, platform, tensor_teams), with_teams(platform, tensor_teams)
     return language_task(
-        graphs, serving, platform, costs, weight_bytes=first.weight_bytes,
-        cache_bytes=first.cache_bytes(serving.context, bits_of(cache_precision) / 8),
+        graphs, serving, platform, costs, weight_bytes=first.weight_bytes, cache_bytes=cache_bytes,
         shared_weights=first.shared_weights, description=described, granularity=granularity,
         colocation=_front_together(described, first.graph) if granularity == "layer" else None, **choices,
     )  # fmt: skip
@@ -357,15 +365,14 @@ def join_labels(labels: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray
 
 
 def _less_memory(platform: Platform, num_bytes: float) -> Platform:
+    """Return the platform with less memory on every device, on each member of those that are teams."""
+    devices = []
     for device in platform.devices:
-        if device.memory_bytes is not None and device.memory_bytes <= num_bytes:
+        limit = device.memory_bytes
+        if limit is not None and limit <= device.degree * num_bytes:
             raise InvalidProblemError(
-                f"device {device.name!r} has {format_bytes(device.memory_bytes)}; activations of a step alone take "
-                f"{format_bytes(num_bytes)}: ask for a smaller batch or prompt"
+                f"device {device.name!r} has {format_bytes(limit)}; activations of a step alone take "
+                f"{format_bytes(device.degree * num_bytes)}: ask for a smaller batch or prompt"
             )
-    return platform.replace(
-        devices=tuple(
-            device if device.memory_bytes is None else replace(device, memory_bytes=device.memory_bytes - num_bytes)
-            for device in platform.devices
-        )
-    )
+        devices.append(device if limit is None else replace(device, memory_bytes=limit - device.degree * num_bytes))
+    return platform.replace(devices=tuple(devices))

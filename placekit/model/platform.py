@@ -58,6 +58,9 @@ class Device:
         OpenVINO properties, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
     node
         Name of the machine that it is in; None if the platform does not tell machines apart.
+    members
+        Names of the devices that compute every op together, each with its part (tensor parallelism); empty for a single
+        device. The memory is that of all members.
 
     Raises
     ------
@@ -73,6 +76,7 @@ class Device:
     cores: tuple[int, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     node: str | None = None
+    members: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name or not self.kind:
@@ -85,11 +89,22 @@ class Device:
             )
         object.__setattr__(self, "cores", tuple(int(core) for core in self.cores))
         object.__setattr__(self, "properties", _frozen_mapping(self.properties))
+        object.__setattr__(self, "members", tuple(self.members))
+
+    @property
+    def degree(self) -> int:
+        """Number of devices that compute together: the tensor-parallel degree."""
+        return max(1, len(self.members))
+
+    @property
+    def member_names(self) -> tuple[str, ...]:
+        """Names of the members, or its own."""
+        return self.members or (self.name,)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # mappingproxy does not pickle
         values = (self.name, self.kind, self.memory_bytes, self.is_host, self.openvino, self.cores)
-        return (type(self), (*values, dict(self.properties), self.node))
+        return (type(self), (*values, dict(self.properties), self.node, self.members))
 
     __repr__ = short_repr
 

@@ -219,7 +219,7 @@ def test_replicas_are_told_where_there_are_some() -> None:
     for runtime in ("vllm", "megatron"):
         with pytest.raises(UnsupportedProblemError, match=r"teams \('gpu.0\+gpu.1'\) are larger than others"):
             runtime_arguments(runtime, GRAPH, platform, uneven)
-    with pytest.raises(UnsupportedProblemError, match=r"llama.cpp has no replicas of a stage, as 'gpu.0\+gpu.1' is"):
+    with pytest.raises(UnsupportedProblemError, match=r"llama.cpp has no replicas, as 'gpu.0\+gpu.1' is"):
         runtime_arguments("llama.cpp", GRAPH, platform, uneven)
 
 

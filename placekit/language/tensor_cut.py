@@ -1,0 +1,80 @@
+"""The best cut of devices into tensor-parallel teams of several degrees, each stage with a degree of its own.
+
+1. Claim: one dynamic program over runs of blocks, whose stages take any number of devices that a team of a degree (or
+   several teams that share the requests) may have, finds the best plan of all cuts.
+2. Reason: what a stage takes depends on its kind of devices, its degree, its replicas and its blocks only; teams of the
+   devices that stages take are a cut, and every plan of every cut is such a row of stages.
+3. Conclusion: the problem of the cut found has an optimum that no other cut beats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from placekit.language.chain import MAX_WORK, BlockChain, Choice, best_chain, chain_of, device_costs
+from placekit.language.task import LanguageTask
+from placekit.language.tensor_parallel import Teams
+from placekit.model.platform import Platform
+from placekit.objectives import SerialLatency
+
+__all__ = ["all_teams", "best_teams"]
+
+
+def all_teams(platform: Platform, degrees: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return a team of every degree for every kind: the menu of `best_teams`. A host is a team of one only.
+
+    Examples
+    --------
+    >>> all_teams(Platform.of(cpu=1, l4=3, host="cpu"), [1, 2, 4])
+    [(0,), (1,), (1, 2)]
+    """
+    teams = []
+    for kind in range(len(platform.kinds)):
+        members = platform.devices_of_kind(kind)
+        sizes = [1] if platform.devices[members[0]].is_host else degrees
+        teams += [tuple(members[:size]) for size in sizes if size <= len(members)]
+    return teams
+
+
+def best_teams(menu: LanguageTask, platform: Platform, degrees: Sequence[int]) -> Teams | None:
+    """Return the cut of a platform that has the best plan; None if `BlockChain` cannot plan such a problem.
+
+    Parameters
+    ----------
+    menu
+        The task whose devices are `all_teams`.
+    platform
+        The devices.
+    degrees
+        Degrees of teams.
+    """
+    chain = chain_of(menu.problem)
+    if chain is None or BlockChain().supports(menu.problem) is not None:
+        return None
+    sizes = [len(platform.devices_of_kind(kind)) for kind in range(len(platform.kinds))]
+    work = np.prod(np.array(sizes) + 1.0) * sum(sizes) * len(degrees) * (chain.num_blocks + 1) ** 2
+    if work > MAX_WORK:
+        return None
+    has_replicas = menu.problem.objective.team_rule == "equal"
+    choices, degree_of = [], []
+    devices = menu.problem.platform.devices
+    for device, cost in zip(devices, device_costs(menu.problem, chain, range(len(devices))), strict=True):
+        kind = platform.kinds.index(platform.devices[platform.index(device.member_names[0])].kind)
+        for replicas in range(1, sizes[kind] // device.degree + 1 if has_replicas else 2):
+            choices.append(Choice(kind, replicas * device.degree, cost / replicas))
+            degree_of.append(device.degree)
+    is_sum = isinstance(menu.problem.objective, SerialLatency)
+    found = best_chain(choices, sizes, chain.num_blocks, is_sum=is_sum)
+    free = [platform.devices_of_kind(kind) for kind in range(len(platform.kinds))]
+    teams: list[tuple[int, ...]] = []
+    for stage in () if found is None else found[1]:
+        choice, degree = choices[stage.choice], degree_of[stage.choice]
+        for _ in range(choice.devices // degree):
+            members, free[choice.group] = free[choice.group][:degree], free[choice.group][degree:]
+            teams.append(tuple(members))
+    for left in free:  # what is left over is in teams of the smallest degree
+        size = 1 if left and platform.devices[left[0]].is_host else min(degrees)
+        teams += [tuple(left[at : at + size]) for at in range(0, len(left) - size + 1, size)]
+    return sorted(teams)
