@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from placekit.language.chain import BlockChain
 from placekit.language.context import ContextPoint, context_points
 from placekit.language.decoder import BITS, DECODERS
 from placekit.language.model import model_task
-from placekit.language.plan import MakeTask, ServingPlan, best_plan, plan_cases
+from placekit.language.plan import MakeTask, ServingPlan, fastest, plan_cases, plans
 from placekit.language.read import called, is_program, read_description
 from placekit.language.runtimes import RUNTIMES, ServingRuntime, get_runtime
 from placekit.language.serving import Serving, parse_phases
@@ -308,7 +309,8 @@ class Planner:
         """Return the plan that is asked for, and what goes with it."""
         goal = self.asked.goal
         serving = self.asked.requests.serving(DEFAULT_CHUNK if self.runtime is None else self.runtime.chunk)
-        plan = self.plan(serving, self.runtime)
+        found = self.plans(serving, self.runtime)
+        plan, experts = fastest(found), self._experts(found, serving)
         compared: dict[str, ServingPlan | None] = {}
         points: tuple[ContextPoint, ...] = ()
         launch: tuple[str, ...] = ()
@@ -319,10 +321,16 @@ class Planner:
             launch = launch_lines(self.runtime.name, self.name, plan.task.problem, plan.result.placement)
         elif plan.report is not None and self.asked.weights.granularity == "layer" and goal.name is None:
             compared = {names: self._plan_or_none(plan.task.serving, rule) for names, rule in self._rules()}
-        return Answer(plan, self.headroom, self.machine, parse_pins(self.asked.pins), compared, points, launch)
+        return Answer(plan, self.headroom, self.machine, parse_pins(self.asked.pins), compared, points, launch, experts)
 
     def plan(self, serving: Serving, runtime: ServingRuntime | None) -> ServingPlan:
         """Return the best plan under the rules of a runtime."""
+        return fastest(self.plans(serving, runtime))
+
+    def plans(
+        self, serving: Serving, runtime: ServingRuntime | None, platform: Platform | None = None
+    ) -> list[ServingPlan]:
+        """Return the plans of which the best is wanted, on the usable devices or on some of them."""
         goal, batch = self.asked.goal, self.asked.requests.batch
         started = time.monotonic()
 
@@ -337,10 +345,26 @@ class Planner:
 
         made, pins, contiguity = partial(self._made, runtime), parse_pins(self.asked.pins), goal.contiguity_or_none()
         cases = plan_cases(
-            made, serving, self.usable, runtime, batch=batch, goal=goal.goal, objective=goal.objective(),
+            made, serving, platform or self.usable, runtime, batch=batch, goal=goal.goal, objective=goal.objective(),
             contiguity=contiguity, pins=pins, degrees=self._degrees(runtime),
         )  # fmt: skip
-        return best_plan(cases, solve, runtime)
+        return plans(cases, solve, runtime)
+
+    def _experts(self, found: list[ServingPlan], serving: Serving) -> dict[str, ServingPlan | None]:
+        """Return plans with experts on the host, without, and of the host alone; none if no plan has such experts."""
+        hosted = [plan for plan in found if plan.task.hosted_blocks and plan.report is not None]
+        if not hosted:
+            return {}
+        best = fastest(hosted)
+        host = self.usable.with_devices(device for device in self.usable.devices if device.is_host)
+        alone: ServingPlan | None = None
+        with suppress(PlacekitError):  # it may lack the memory for activations
+            alone = fastest(self.plans(serving, self.runtime, host))
+        return {
+            f"experts of {best.task.hosted_blocks} blocks on the host": best,
+            "whole blocks only": fastest([plan for plan in found if not plan.task.hosted_blocks]),
+            f"{host.device_names[0]} alone": alone,
+        }
 
     def _degrees(self, runtime: ServingRuntime | None) -> tuple[int, ...]:
         """Return the degrees that were asked for; 1 for a runtime that is only compared and has no others."""

@@ -81,6 +81,8 @@ class Answer:
         Plans from the fastest to the longest context.
     launch
         Lines to start the runtime with; empty without one.
+    experts
+        Plans with experts on the host and without; empty where no plan has any there.
     """
 
     plan: ServingPlan
@@ -90,6 +92,7 @@ class Answer:
     compared: Mapping[str, ServingPlan | None]
     points: tuple[ContextPoint, ...]
     launch: tuple[str, ...]
+    experts: Mapping[str, ServingPlan | None]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the result does not have, as JSON values."""
@@ -99,6 +102,7 @@ class Answer:
             "runtime": None if runtime is None else runtime.name,
             "headroom": self.headroom,
             "compared": {names: None if plan is None else plan.tokens_per_s for names, plan in self.compared.items()},
+            "experts": {what: None if plan is None else plan.tokens_per_s for what, plan in self.experts.items()},
             "contexts": [{"context": each.context, "tokens_per_s": each.plan.tokens_per_s} for each in self.points],
             "launch": list(self.launch),
         }
@@ -110,7 +114,7 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     task, report, result = plan.task, plan.report, plan.result
     shown = task.problem.replace(platform=task.platform)
     runtime = {} if plan.runtime is None else {"for": _rules_told(plan.runtime)}
-    facts = {"model": told, **_read(task), **runtime, **_asked(task), **_free(answer)}
+    facts = {"model": told, **_read(task), **runtime, **_asked(task), **_hosted(task), **_free(answer)}
     yield fact_lines(facts | problem_facts(shown, answer.pins))
     yield ""
     yield from result_lines(result, with_memory=report is None)
@@ -123,6 +127,9 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     if answer.points:
         yield ""
         yield from _context_lines(answer)
+    if answer.experts:
+        yield ""
+        yield from _expert_lines(answer)
     if answer.compared:
         yield ""
         yield from _compared_lines(answer)
@@ -196,13 +203,38 @@ def _compared_lines(answer: Answer) -> Iterator[RenderableType]:
     yield table
 
 
+def _expert_lines(answer: Answer) -> Iterator[RenderableType]:
+    table = plain_table("experts", "tokens/s", "first token", "per token")
+    for what, plan in answer.experts.items():
+        if plan is None or plan.report is None:
+            table.add_row(what, "does not fit", "-", "-")
+            continue
+        report = plan.report
+        seconds = (report.time_to_first_token_s, report.time_per_token_s)
+        times = ["-" if each is None else format_time(each) for each in seconds]
+        table.add_row(what, f"{report.tokens_per_s:.4g}", *times)
+    yield table
+
+
+def _hosted(task: LanguageTask) -> dict[str, str]:
+    """Return where experts are, if the host has some."""
+    if not task.hosted_blocks:
+        return {}
+    host = next(device.name for device in task.problem.platform.devices if device.is_host)
+    return {
+        "experts": f"those of the first {task.hosted_blocks} blocks are on {host} ({format_bytes(task.hosted_bytes)}), "
+        "and computed there; the time on a card has their time and the bus"
+    }
+
+
 def _read(task: LanguageTask) -> dict[str, str]:
     return {} if task.description is None else _description_facts(task.description)
 
 
 def _asked(task: LanguageTask) -> dict[str, str]:
     serving = task.serving
-    weights, cache = task.held_bytes(np.ones(len(task.weight_bytes), dtype=bool)), float(task.cache_bytes.sum())
+    weights = task.held_bytes(np.ones(len(task.weight_bytes), dtype=bool)) + task.hosted_bytes
+    cache = float(task.cache_bytes.sum())
     chunk = "" if serving.chunk is None else f"; prefill in chunks of {format_count(serving.chunk, 'token')}"
     return {
         "serving": f"{format_count(serving.prompt, 'token')} of prompt, {serving.generated} generated; "

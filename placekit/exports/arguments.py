@@ -41,7 +41,8 @@ def runtime_arguments(
         What is where.
     served
         What was planned to be served, as in the provenance of the costs of a served model: ``context``, ``sequences``,
-        ``chunk``, ``cache_precision`` and ``headroom``. What is not there is left to the runtime.
+        ``chunk``, ``cache_precision``, ``headroom``, ``cards`` and ``hosted_blocks``. What is not there is left to the
+        runtime.
 
     Raises
     ------

@@ -5,7 +5,8 @@ References
 llama.cpp: block i of n goes to the first device whose cumulative share of ``--tensor-split`` exceeds
 (i - first) / (n + 1 - first), the output being block n; ``--n-gpu-layers`` counts from the end, and
 ``--override-tensor REGEX=BUFFER,...`` moves the tensors whose names match, the first rule that does; a repeated flag
-keeps its last value only. ``--ctx-size`` is that of all slots together; ``--fit off`` keeps what was asked for.
+keeps its last value only. ``--n-cpu-moe N`` keeps the experts of the first N blocks on the CPU. ``--ctx-size`` is that
+of all slots together; ``--fit off`` keeps what was asked for.
 """
 
 from __future__ import annotations
@@ -134,6 +135,8 @@ def llama_cpp_arguments(
     named = sorted({d for d in cards if buffer[d] in {target for _, target in rules}} - set(chain))
     used = [*chain, *named]
     arguments = [*offloaded, "--fit", "off", *_serving(served)]
+    if served.get("hosted_blocks"):
+        arguments += ["--n-cpu-moe", str(served["hosted_blocks"])]
     if used:
         arguments += ["--device", ",".join(buffer[d] for d in used)]
     if chain:

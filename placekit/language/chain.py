@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BlockChain",
     "Chain",
+    "ChainPlan",
     "Choice",
     "Stage",
     "best_chain",
     "chain_of",
+    "chain_plan",
     "device_costs",
     "is_feasible_chain",
     "stage_costs",
@@ -272,19 +274,15 @@ class BlockChain(Method):
         problem = run.problem
         chain = chain_of(problem)
         assert chain is not None
-        groups = _groups(problem)
-        choices = list(_choices(problem, chain, groups))
-        is_sum = isinstance(problem.objective, SerialLatency)
-        found = best_chain(choices, [len(group) for group in groups], chain.num_blocks, is_sum=is_sum)
+        found = chain_plan(problem)
         if found is None:
             return run.prove_infeasible(Violation("memory", _too_small(problem, chain), unit="bytes"))
-        value, stages = found
         at, teams = np.zeros(chain.num_blocks, dtype=np.int64), np.arange(problem.platform.num_devices)
-        taken = [0] * len(groups)
-        for stage in stages:
-            choice = choices[stage.choice]
+        taken = [0] * len(found.groups)
+        for stage in found.stages:
+            choice = found.choices[stage.choice]
             begin = taken[choice.group]
-            members = groups[choice.group][begin : begin + choice.devices]
+            members = found.groups[choice.group][begin : begin + choice.devices]
             taken[choice.group] += choice.devices
             at[stage.begin : stage.end] = members[0]
             teams[list(members)] = members[0]
@@ -292,8 +290,37 @@ class BlockChain(Method):
             problem.graph.op_names, problem.platform.device_names, at[chain.block_of_op], team_of_device=teams
         )
         run.offer(placement)
-        run.raise_bound(value * (1 - chain.num_blocks * _ROUNDING), "DP over runs of blocks")
+        run.raise_bound(found.value * (1 - chain.num_blocks * _ROUNDING), "DP over runs of blocks")
         return run.should_stop() or StopReason.FINISHED
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """The best plan of a chain of blocks.
+
+    Parameters
+    ----------
+    value
+        Seconds.
+    stages, choices, groups
+        Its stages, the sorts of stages of which they are, and the interchangeable devices of which these are.
+    """
+
+    value: float
+    stages: tuple[Stage, ...]
+    choices: Sequence[Choice]
+    groups: Sequence[tuple[int, ...]]
+
+
+def chain_plan(problem: Problem[Any]) -> ChainPlan | None:
+    """Return the best plan of a problem that `BlockChain` supports; None if there is none."""
+    chain = chain_of(problem)
+    assert chain is not None
+    groups = _groups(problem)
+    choices = list(_choices(problem, chain, groups))
+    is_sum = isinstance(problem.objective, SerialLatency)
+    found = best_chain(choices, [len(group) for group in groups], chain.num_blocks, is_sum=is_sum)
+    return None if found is None else ChainPlan(*found, choices, groups)
 
 
 def is_feasible_chain(problem: Problem[Any]) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.language.chain import chain_of
+from placekit.language.experts import hosting_cases
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.serving import Serving
@@ -30,7 +31,7 @@ from placekit.model.problem import Problem
 from placekit.objectives import Objective, SerialLatency, Throughput
 from placekit.solve.result import Result
 
-__all__ = ["MakeTask", "ServingPlan", "best_plan", "leave_free", "plan_cases"]
+__all__ = ["MakeTask", "ServingPlan", "best_plan", "fastest", "leave_free", "plan_cases", "plans"]
 
 MAX_BATCHINGS = 6
 """Numbers of batches in flight that are tried."""
@@ -72,15 +73,22 @@ class ServingPlan:
 
 def best_plan(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime | None = None) -> ServingPlan:
     """Return the best plan of all cases, which are those of `plan_cases` for the same runtime."""
-    best: ServingPlan | None = None
+    return fastest(plans(cases, solve, runtime))
+
+
+def plans(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime | None = None) -> list[ServingPlan]:
+    """Return the plan of every case."""
+    found = []
     for task in cases:
         result = solve(task.problem)
         report = None if result.placement is None else serving_report(task, result.placement)
-        found = ServingPlan(runtime, task, result, report)
-        if best is None or (found.report is not None and found.tokens_per_s > best.tokens_per_s):
-            best = found
-    assert best is not None
-    return best
+        found.append(ServingPlan(runtime, task, result, report))
+    return found
+
+
+def fastest(found: Sequence[ServingPlan]) -> ServingPlan:
+    """Return the first plan that no other beats in tokens per second."""
+    return max(found, key=lambda plan: plan.tokens_per_s)
 
 
 def plan_cases(
@@ -181,13 +189,17 @@ def _with_rules(
     hosts = [device for device in devices.devices if device.is_host]
     cards = [device for device in devices.devices if not device.is_host]
     if runtime is None:
-        yield make(devices)
+        task = make(devices)
+        yield task
+        yield from hosting_cases(task)
     elif rule == "first" and hosts and cards:
         task, blocks = _whole(make(devices), alone=True)
         last = (blocks == BEHIND) | (blocks == blocks.max())  # the output follows the last block
         problem = task.problem
         problem = problem.replace(colocation=join_labels(problem.colocation, np.where(last, -1, np.arange(len(last)))))
-        yield _pinned(replace(task, problem=problem), blocks == BEFORE, devices.index(hosts[0].name))
+        task = _pinned(replace(task, problem=problem), blocks == BEFORE, devices.index(hosts[0].name))
+        yield task
+        yield from hosting_cases(task)
     elif rule == "last" and hosts and cards:
         yield _whole(make(devices.with_devices(cards)), alone=True)[0]
         for kind in dict.fromkeys(card.kind for card in cards):

@@ -152,14 +152,15 @@ def _memory(task: LanguageTask, placement: Placement) -> list[DeviceMemory]:
     for members in placement.teams:
         held = placement.device_of_op == members[0]
         weights, of_one = task.held_bytes(held), float(task.cache_bytes[held].sum())
-        for device in members if held.any() else ():
+        hosted = task.hosted_bytes if task.problem.platform.devices[members[0]].is_host else 0.0
+        for device in members if held.any() or hosted else ():
             joined = task.problem.platform.devices[device]
             left, share = joined.memory_bytes, 1 / joined.degree
             most = None if left is None or of_one == 0 else max(0, int((left - weights) / of_one * (1 + 1e-12)))
             found += [
                 DeviceMemory(
-                    name, weights * share, of_one * task.serving.sequences * share, task.activation_bytes,
-                    None if left is None else left * share + task.activation_bytes, most,
+                    name, weights * share + hosted, of_one * task.serving.sequences * share, task.activation_bytes,
+                    None if left is None else left * share + task.activation_bytes + hosted, most,
                 )
                 for name in joined.member_names
             ]  # fmt: skip

@@ -81,6 +81,8 @@ class LanguageTask:
         Bytes, and the ops that use them, of weights that several ops use; `weight_bytes` has them for each.
     description
         The model as blocks, if it was given as such.
+    hosted_blocks, hosted_bytes
+        Number of first blocks whose experts the host computes, and the weights of these, which only the host holds.
     """
 
     problem: Problem[Any]
@@ -91,6 +93,8 @@ class LanguageTask:
     activation_bytes: float
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
     description: ModelDescription | None = None
+    hosted_blocks: int = 0
+    hosted_bytes: float = 0.0
 
     __repr__ = short_repr
 
@@ -102,7 +106,17 @@ class LanguageTask:
     @property
     def platform(self) -> Platform:
         """The devices with all of their memory, that of activations too."""
-        return _less_memory(self.problem.platform, -self.activation_bytes)
+        whole = _less_memory(self.problem.platform, -self.activation_bytes)
+        if not self.hosted_bytes:
+            return whole
+        return whole.replace(
+            devices=tuple(
+                each.replace(memory_bytes=each.memory_bytes + self.hosted_bytes)
+                if each.is_host and each.memory_bytes is not None
+                else each
+                for each in whole.devices
+            )
+        )
 
     def with_costs(self, costs_of_phase: Mapping[str, CostTable]) -> LanguageTask:
         """Return the task with other costs of its phases; what ops hold stays."""

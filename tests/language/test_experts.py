@@ -1,0 +1,118 @@
+"""Experts in host memory: their costs against the judge's, and the best number of blocks against all."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import placekit as pk
+from placekit.exports.arguments import runtime_arguments
+from placekit.language.chain import BlockChain, chain_of
+from placekit.language.decoder import DECODERS, Decoder
+from placekit.language.experts import hosted_ops, hosting_cases, with_hosted_experts
+from placekit.language.plan import fastest, plan_cases, plans
+from placekit.language.runtimes import RUNTIMES
+from placekit.language.serving import Serving
+from placekit.language.task import LanguageTask, decoder_task
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.solve import solve
+
+HOST = "cpu-8core-bf16"
+
+
+def task_of(rng: np.random.Generator, layers: int, share: float) -> LanguageTask:
+    """Return a model of experts on a card that holds a share of it, a second card, and a host."""
+    model = Decoder(layers, 64, int(rng.integers(256, 1024)), 1000, heads=4, experts=8, experts_per_token=2)
+    size = share * 2 * model.num_parameters
+    devices = (
+        pk.Device("CPU", HOST, 2.2 * model.num_parameters, is_host=True),
+        pk.Device("big", "l4", size),
+        pk.Device("small", "t4", size / 2),
+    )
+    links = {kind: pk.Link(1e-7, float(rng.uniform(1e9, 1e11))) for kind in ("l4", "t4")}
+    platform = pk.Platform(devices, links)
+    return decoder_task(
+        model, Serving(32, 8), platform, lambda graph: pk.Analytic().cost_table(graph, platform),
+        objective=pk.SerialLatency(), contiguity="acyclic",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_costs_are_those_of_experts_placed_on_the_host(seed: int) -> None:
+    """Time and memory equal the judge's for a placement that has the experts there op by op."""
+    rng = np.random.default_rng(seed)
+    task = task_of(rng, 3, 3.0)
+    for count in (1, 2, 3):
+        hosted = with_hosted_experts(task, count)
+        assert hosted is not None
+        at = np.where(np.arange(task.problem.graph.num_ops) < rng.integers(5, 40), 1, 2)
+        chain = chain_of(task.problem)
+        assert chain is not None
+        at = np.array([at[chain.block_of_op == block].min() for block in chain.block_of_op])
+        folded = evaluate(hosted.problem, pk.Placement.of(hosted.problem, at))
+        alone = np.arange(len(at))
+        free = task.problem.replace(
+            contiguity="none",
+            colocation=alone,
+            costs=task.problem.costs.replace(op_group=alone),
+        )
+        placed = evaluate(free, pk.Placement.of(free, np.where(hosted_ops(task, count), 0, at)))
+        assert folded.objective == pytest.approx(placed.objective, rel=1e-12)
+        held = task.problem.costs.op_memory_bytes[hosted_ops(task, count)].sum()
+        assert held == hosted.hosted_bytes > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_number_of_blocks_equals_all(seed: int) -> None:
+    """Every number of blocks, with every placement in runs: none is better, and one is as good."""
+    rng = np.random.default_rng(seed)
+    task = task_of(rng, 2, float(rng.uniform(0.3, 0.7)))
+    chain = chain_of(task.problem)
+    assert chain is not None
+    best: dict[int, float] = {}
+    for count in (1, 2):
+        hosted = with_hosted_experts(task, count)
+        for devices in itertools.product(range(3), repeat=chain.num_blocks) if hosted is not None else ():
+            runs = [device for device, _ in itertools.groupby(devices)]
+            if len(set(runs)) == len(runs):
+                assert hosted is not None
+                judged = evaluate(hosted.problem, pk.Placement.of(hosted.problem, np.array(devices)[chain.block_of_op]))
+                if judged.is_feasible and judged.objective is not None:
+                    best[count] = min(best.get(count, np.inf), judged.objective)
+    found = list(hosting_cases(task))
+    if best:
+        result = solve(found[0].problem, BlockChain())
+        assert result.status is pk.Status.OPTIMAL
+        assert result.objective == pytest.approx(min(best.values()), rel=1e-12)
+        assert found[-1].hosted_blocks == max(best)
+    else:
+        assert not found
+
+
+def test_llama_cpp_is_told() -> None:
+    """Attention on the card, experts on the host: faster than whole blocks there, and one argument says so."""
+    devices = (pk.Device("CPU", HOST, is_host=True), pk.Device("GPU", "rtx4090", 21.6e9))
+    platform = pk.Platform(devices, {"rtx4090": pk.Link(20e-6, 20e9)})
+
+    def make(serving: Serving, platform: pk.Platform, **choices: Any) -> LanguageTask:
+        return decoder_task(
+            DECODERS["mixtral-8x7b"], serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform),
+            precision="int8", **choices,
+        )  # fmt: skip
+
+    rules = RUNTIMES["llama.cpp"]
+    found = plans(plan_cases(make, Serving(chunk=512), platform, rules), lambda each: solve(each, BlockChain()), rules)
+    plan = fastest(found)
+    assert plan.task.hosted_blocks > 0
+    assert plan.tokens_per_s > found[0].tokens_per_s
+    problem, placement, report = plan.task.problem, plan.result.placement, plan.report
+    assert placement is not None
+    assert report is not None
+    served = problem.costs.provenance["serving"]
+    told = runtime_arguments("llama.cpp", problem.graph, problem.platform, placement, served)
+    assert f"--n-cpu-moe {plan.task.hosted_blocks}" in told.command
+    assert sum(each.weight_bytes for each in report.memory) == pytest.approx(46.21 * 2**30, rel=1e-3)
+    assert plan.task.platform.devices[0].memory_bytes is None
