@@ -28,10 +28,11 @@ from placekit.cli.verdicts import with_verdict
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.device_table import DEVICE_TABLE
 from placekit.exports.affinities import module_affinities
-from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
+from placekit.exports.arguments import ARGUMENT_RUNTIMES, phase_arguments, runtime_arguments
 from placekit.exports.device_map import device_map, device_map_line
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import write_problem
+from placekit.language.apart import PHASES, apart_cases, of_phase
 from placekit.language.chain import BlockChain
 from placekit.language.context import ContextPoint, context_points
 from placekit.language.decoder import BITS, DECODERS
@@ -150,7 +151,7 @@ class ServingGoal(GoalChoice):
     """Objective of serving; None where nothing was said."""
 
     panel: ClassVar[str] = OBJECTIVE
-    beside: ClassVar[tuple[str, ...]] = ("runtime", "goal", "tensor_parallel")
+    beside: ClassVar[tuple[str, ...]] = ("runtime", "goal", "tensor_parallel", "apart")
 
     name: Annotated[
         str | None,
@@ -188,6 +189,12 @@ class ServingGoal(GoalChoice):
             "as 1,2,4 (1).",
         ),
     ] = "1"
+    apart: Annotated[
+        bool,
+        typer.Option(
+            "--apart", help="Also try prefill and decode on devices of their own, with the cache sent between them."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -241,7 +248,9 @@ def llm(
     if asked.problem is not None:
         check_writable(asked.problem)
     answer = planner.answer()
-    plan = replace(answer.plan, result=with_verdict(answer.plan.result, answer.plan.task.problem))
+    plan = answer.plan
+    if plan.task.undivided is None:  # with the phases apart no single device is a plan, and a table compares
+        plan = replace(plan, result=with_verdict(plan.result, plan.task.problem))
     answer = replace(answer, plan=plan)
     written = files.write(plan.result, plan.task.problem)
     launch = [line.replace("PLACEMENT", shlex.quote(written.get("placement", ""))) for line in answer.launch]
@@ -311,6 +320,8 @@ class Planner:
         serving = self.asked.requests.serving(DEFAULT_CHUNK if self.runtime is None else self.runtime.chunk)
         found = self.plans(serving, self.runtime)
         plan, experts = fastest(found), self._experts(found, serving)
+        phases = self._phases(plan, serving)
+        plan = fastest([*phases.values(), plan])
         compared: dict[str, ServingPlan | None] = {}
         points: tuple[ContextPoint, ...] = ()
         launch: tuple[str, ...] = ()
@@ -318,17 +329,24 @@ class Planner:
             points = tuple(context_points(lambda served: self.plan(served, self.runtime), self._cases, serving, plan))
             plan = points[-1].plan
         if self.runtime is not None and plan.result.placement is not None:
-            launch = launch_lines(self.runtime.name, self.name, plan.task.problem, plan.result.placement)
+            launch = plan_lines(self.runtime.name, self.name, plan.task, plan.result.placement)
         elif plan.report is not None and self.asked.weights.granularity == "layer" and goal.name is None:
             compared = {names: self._plan_or_none(plan.task.serving, rule) for names, rule in self._rules()}
-        return Answer(plan, self.headroom, self.machine, parse_pins(self.asked.pins), compared, points, launch, experts)
+        return Answer(
+            plan, self.headroom, self.machine, parse_pins(self.asked.pins), compared, points, launch, experts, phases
+        )
 
     def plan(self, serving: Serving, runtime: ServingRuntime | None) -> ServingPlan:
         """Return the best plan under the rules of a runtime."""
         return fastest(self.plans(serving, runtime))
 
     def plans(
-        self, serving: Serving, runtime: ServingRuntime | None, platform: Platform | None = None
+        self,
+        serving: Serving,
+        runtime: ServingRuntime | None,
+        platform: Platform | None = None,
+        *,
+        apart: bool = False,
     ) -> list[ServingPlan]:
         """Return the plans of which the best is wanted, on the usable devices or on some of them."""
         goal, batch = self.asked.goal, self.asked.requests.batch
@@ -348,7 +366,16 @@ class Planner:
             made, serving, platform or self.usable, runtime, batch=batch, goal=goal.goal, objective=goal.objective(),
             contiguity=contiguity, pins=pins, degrees=self._degrees(runtime),
         )  # fmt: skip
-        return plans(cases, solve, runtime)
+        return plans(apart_cases(cases) if apart else cases, solve, runtime)
+
+    def _phases(self, shared: ServingPlan, serving: Serving) -> dict[str, ServingPlan]:
+        """Return the plan for both phases on the same devices, and the one with the phases apart, if asked for."""
+        if not self.asked.goal.apart:
+            return {}
+        if self.runtime is not None and not self.runtime.has_phases_apart:
+            raise InvalidProblemError(f"{self.runtime.name} serves both phases by one server: leave out --apart")
+        apart = fastest(self.plans(serving, self.runtime, apart=True))
+        return {"on the same devices": shared, "apart": apart}
 
     def _experts(self, found: list[ServingPlan], serving: Serving) -> dict[str, ServingPlan | None]:
         """Return plans with experts on the host, without, and of the host alone; none if no plan has such experts."""
@@ -423,13 +450,25 @@ class Planner:
             yield ", ".join(runtime.name for runtime in same), same[0]
 
 
+def plan_lines(runtime: str, model: str, task: LanguageTask, placement: Placement) -> tuple[str, ...]:
+    """Return lines to paste for a plan: those of one server, or of one for each phase."""
+    if task.undivided is None:
+        return launch_lines(runtime, model, task.problem, placement)
+    served = task.problem.costs.provenance.get("serving", {})
+    return tuple(
+        line
+        for phase in PHASES
+        for line in phase_arguments(runtime, phase, *of_phase(task, placement, phase), served).lines(model)
+    )
+
+
 def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Placement) -> tuple[str, ...]:
     """Return lines to paste: of a shell or of Python, and those of a settings file."""
     graph, platform = problem.graph, problem.platform
     if runtime in ARGUMENT_RUNTIMES:
         served = problem.costs.provenance.get("serving", {})
         told = runtime_arguments(runtime, graph, platform, placement, served)
-        return (told.line(model), *told.settings.splitlines())
+        return told.lines(model)
     if runtime == "accelerate":
         return (device_map_line(device_map(graph, platform, placement)),)
     if is_program(model):

@@ -83,6 +83,8 @@ class Answer:
         Lines to start the runtime with; empty without one.
     experts
         Plans with experts on the host and without; empty where no plan has any there.
+    phases
+        Plans with prefill and decode on the same devices, and apart; empty if not asked for.
     """
 
     plan: ServingPlan
@@ -93,6 +95,7 @@ class Answer:
     points: tuple[ContextPoint, ...]
     launch: tuple[str, ...]
     experts: Mapping[str, ServingPlan | None]
+    phases: Mapping[str, ServingPlan]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the result does not have, as JSON values."""
@@ -103,6 +106,7 @@ class Answer:
             "headroom": self.headroom,
             "compared": {names: None if plan is None else plan.tokens_per_s for names, plan in self.compared.items()},
             "experts": {what: None if plan is None else plan.tokens_per_s for what, plan in self.experts.items()},
+            "phases": {where: plan.tokens_per_s for where, plan in self.phases.items()},
             "contexts": [{"context": each.context, "tokens_per_s": each.plan.tokens_per_s} for each in self.points],
             "launch": list(self.launch),
         }
@@ -127,9 +131,10 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     if answer.points:
         yield ""
         yield from _context_lines(answer)
-    if answer.experts:
-        yield ""
-        yield from _expert_lines(answer)
+    for title, compared in (("experts", answer.experts), ("prefill and decode", answer.phases)):
+        if compared:
+            yield ""
+            yield from _plan_lines(title, compared)
     if answer.compared:
         yield ""
         yield from _compared_lines(answer)
@@ -203,9 +208,9 @@ def _compared_lines(answer: Answer) -> Iterator[RenderableType]:
     yield table
 
 
-def _expert_lines(answer: Answer) -> Iterator[RenderableType]:
-    table = plain_table("experts", "tokens/s", "first token", "per token")
-    for what, plan in answer.experts.items():
+def _plan_lines(title: str, compared: Mapping[str, ServingPlan | None]) -> Iterator[RenderableType]:
+    table = plain_table(title, "tokens/s", "first token", "per token")
+    for what, plan in compared.items():
         if plan is None or plan.report is None:
             table.add_row(what, "does not fit", "-", "-")
             continue

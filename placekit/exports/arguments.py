@@ -14,6 +14,7 @@ llama.cpp: :mod:`placekit.exports.llama_cpp`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 
-__all__ = ["ARGUMENT_RUNTIMES", "GGUF_TENSORS", "RuntimeArguments", "runtime_arguments"]
+__all__ = ["ARGUMENT_RUNTIMES", "GGUF_TENSORS", "RuntimeArguments", "phase_arguments", "runtime_arguments"]
 
 
 def runtime_arguments(
@@ -254,6 +255,44 @@ def _torchtitan(
         "torchtitan", visible_devices(platform, devices, served.get("cards")), tuple(arguments), devices,
         {"parallelism": {"pipeline_parallel_degree": len(stages), "module_fqns_per_model_part": parts}},
     )  # fmt: skip
+
+
+_OF_PHASE: Mapping[tuple[str, str], RuntimeArguments] = {
+    ("vllm", "prefill"): RuntimeArguments(
+        "vllm",
+        {"VLLM_NIXL_SIDE_CHANNEL_PORT": "5600"},
+        ("--port", "8100", "--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'),
+    ),
+    ("vllm", "decode"): RuntimeArguments(
+        "vllm",
+        {"VLLM_NIXL_SIDE_CHANNEL_PORT": "5700"},
+        ("--port", "8200", "--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'),
+    ),
+    ("sglang", "prefill"): RuntimeArguments("sglang", {}, ("--port", "30000", "--disaggregation-mode", "prefill")),
+    ("sglang", "decode"): RuntimeArguments("sglang", {}, ("--port", "30001", "--disaggregation-mode", "decode")),
+    ("tensorrt-llm", "prefill"): RuntimeArguments(
+        "tensorrt-llm", {}, ("--port", "8001"),
+        config={"disable_overlap_scheduler": True, "cache_transceiver_config": {"backend": "DEFAULT"}},
+    ),
+    ("tensorrt-llm", "decode"): RuntimeArguments(
+        "tensorrt-llm", {}, ("--port", "8002"), config={"cache_transceiver_config": {"backend": "DEFAULT"}}
+    ),
+}  # fmt: skip
+"""Arguments that make a server of a runtime serve one phase only."""
+
+
+def phase_arguments(
+    runtime: str, phase: str, graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]
+) -> RuntimeArguments:
+    """Return what the server of ``"prefill"`` or of ``"decode"`` is started with; see `runtime_arguments`."""
+    told, more = runtime_arguments(runtime, graph, platform, placement, served), _OF_PHASE[runtime, phase]
+    return replace(
+        told,
+        environment={**told.environment, **more.environment},
+        arguments=(*told.arguments, *more.arguments),
+        config={**told.config, **more.config},
+        file=f"{phase}.yaml",
+    )
 
 
 ARGUMENT_RUNTIMES: Mapping[str, Callable[[OpGraph, Platform, Placement, Mapping[str, Any]], RuntimeArguments]] = {

@@ -26,7 +26,7 @@ _OWN_NAME = re.compile(r"(CUDA|ROCm|SYCL|Vulkan|MUSA|CANN|OpenCL|MTL)\d+|Metal|R
 _PROGRAMS = {
     "vllm": "vllm serve {model}",
     "sglang": "python -m sglang.launch_server --model-path {model}",
-    "tensorrt-llm": "trtllm-serve {model} --extra_llm_api_options settings.yaml",
+    "tensorrt-llm": "trtllm-serve {model} --extra_llm_api_options {file}",
     "llama.cpp": "llama-server -m {model}",
 }
 _VISIBLE = {"CUDA": "CUDA_VISIBLE_DEVICES", "ROCm": "HIP_VISIBLE_DEVICES", "SYCL": "ZE_AFFINITY_MASK"}
@@ -48,6 +48,8 @@ class RuntimeArguments:
         Devices of the stages, first to last: start the ranks, or list the devices, in this order.
     config
         Settings that go into a file of the runtime's.
+    file
+        Name of that file.
     """
 
     runtime: str
@@ -55,6 +57,7 @@ class RuntimeArguments:
     arguments: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    file: str = "settings.yaml"
 
     @property
     def command(self) -> str:
@@ -66,7 +69,12 @@ class RuntimeArguments:
 
         A runtime of transformers' models takes the folder of a ``config.json``; llama.cpp takes a GGUF file.
         """
-        return self._typed(_PROGRAMS.get(self.runtime, "").format(model=shlex.quote(_as_served(self.runtime, model))))
+        named = shlex.quote(_as_served(self.runtime, model))
+        return self._typed(_PROGRAMS.get(self.runtime, "").format(model=named, file=self.file))
+
+    def lines(self, model: str) -> tuple[str, ...]:
+        """Return the whole line, and those of the settings file."""
+        return (self.line(model), *self.settings.splitlines())
 
     def _typed(self, program: str) -> str:
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]

@@ -64,7 +64,7 @@ class ServingReport:
     batches, batches_to_fill
         Batches in flight, and how many the slowest stage needs so as never to wait.
     memory
-        What every device that holds an op holds.
+        What every device that holds weights or a cache holds.
     most_sequences, next_breaks
         Sequences in flight that fit on all devices, and the device that one more breaks; None for any number.
     """
@@ -153,7 +153,7 @@ def _memory(task: LanguageTask, placement: Placement) -> list[DeviceMemory]:
         held = placement.device_of_op == members[0]
         weights, of_one = task.held_bytes(held), float(task.cache_bytes[held].sum())
         hosted = task.hosted_bytes if task.problem.platform.devices[members[0]].is_host else 0.0
-        for device in members if held.any() or hosted else ():
+        for device in members if weights or of_one or hosted else ():
             joined = task.problem.platform.devices[device]
             left, share = joined.memory_bytes, 1 / joined.degree
             most = None if left is None or of_one == 0 else max(0, int((left - weights) / of_one * (1 + 1e-12)))

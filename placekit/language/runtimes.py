@@ -43,6 +43,8 @@ class ServingRuntime:
         (``"throughput"``).
     is_parallel
         True if it has tensor parallelism, one degree for all stages.
+    has_phases_apart
+        True if prefill and decode may be servers of their own.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ServingRuntime:
     chunk: int | None = None
     goal: Literal["latency", "throughput"] = "throughput"
     is_parallel: bool = True
+    has_phases_apart: bool = False
 
     def devices(self, platform: Platform) -> Platform:
         """Return the devices that the runtime can use.
@@ -73,9 +76,9 @@ class ServingRuntime:
 RUNTIMES: Mapping[str, ServingRuntime] = {
     each.name: each
     for each in (
-        ServingRuntime("vllm", chunk=2048),
-        ServingRuntime("sglang", headroom=0.12, chunk=2048),
-        ServingRuntime("tensorrt-llm", chunk=8192),
+        ServingRuntime("vllm", chunk=2048, has_phases_apart=True),
+        ServingRuntime("sglang", headroom=0.12, chunk=2048, has_phases_apart=True),
+        ServingRuntime("tensorrt-llm", chunk=8192, has_phases_apart=True),
         ServingRuntime("llama.cpp", "first", chunk=512, goal="latency", is_parallel=False),
         ServingRuntime("accelerate", "last", goal="latency", is_parallel=False),
         ServingRuntime("megatron"),

@@ -47,6 +47,8 @@ __all__ = [
     "join_labels",
     "language_task",
     "layer_labels",
+    "mix_phases",
+    "shared_memory",
 ]
 
 GRANULARITIES = ("layer", "op")
@@ -83,6 +85,8 @@ class LanguageTask:
         The model as blocks, if it was given as such.
     hosted_blocks, hosted_bytes
         Number of first blocks whose experts the host computes, and the weights of these, which only the host holds.
+    undivided
+        Of a task with prefill and decode on devices of their own, the one with both phases on the same devices.
     """
 
     problem: Problem[Any]
@@ -95,6 +99,7 @@ class LanguageTask:
     description: ModelDescription | None = None
     hosted_blocks: int = 0
     hosted_bytes: float = 0.0
+    undivided: LanguageTask | None = None
 
     __repr__ = short_repr
 
@@ -120,7 +125,7 @@ class LanguageTask:
 
     def with_costs(self, costs_of_phase: Mapping[str, CostTable]) -> LanguageTask:
         """Return the task with other costs of its phases; what ops hold stays."""
-        mixed = _mix([(phase, costs_of_phase[phase.name]) for phase in self.serving.phases])
+        mixed = mix_phases([(phase, costs_of_phase[phase.name]) for phase in self.serving.phases])
         old = self.problem.costs
         mixed = mixed.replace(op_memory_bytes=old.op_memory_bytes, blocks=old.blocks, provenance=old.provenance)
         return replace(self, problem=self.problem.replace(costs=mixed), costs_of_phase=costs_of_phase)
@@ -312,10 +317,10 @@ def language_task(
     if granularity == "layer":
         tables = {name: _apart(table, layer_labels(graph.op_names)) for name, table in tables.items()}
         labels = join_labels(labels, whole)
-    mixed = _mix([(phases[name], table) for name, table in tables.items()])
+    mixed = mix_phases([(phases[name], table) for name, table in tables.items()])
     mixed = mixed.replace(
         op_memory_bytes=weight_bytes + serving.sequences * cache_bytes - _counted_apart(shared_weights, graph.num_ops),
-        blocks=_weight_blocks(shared_weights),
+        blocks=shared_memory(shared_weights),
     )
     problem = Problem(graph, _less_memory(platform, alive), mixed, colocation=labels, **choices).pin(pins or {})
     if pins:
@@ -334,14 +339,14 @@ def _apart(costs: CostTable, labels: NDArray[np.int64]) -> CostTable:
 
 
 def _counted_apart(shared: Sequence[tuple[float, tuple[int, ...]]], num_ops: int) -> NDArray[np.float64]:
-    """``[num_ops]`` bytes of weights that `_weight_blocks` counts."""
+    """``[num_ops]`` bytes of weights that `shared_memory` counts."""
     found = np.zeros(num_ops)
     for num_bytes, ops in shared:
         found[list(ops)] += num_bytes
     return found
 
 
-def _weight_blocks(shared: Sequence[tuple[float, tuple[int, ...]]]) -> MemoryBlocks | None:
+def shared_memory(shared: Sequence[tuple[float, tuple[int, ...]]]) -> MemoryBlocks | None:
     """Return weights that several ops use as memory that a device holds once."""
     if not shared:
         return None
@@ -353,7 +358,7 @@ def _weight_blocks(shared: Sequence[tuple[float, tuple[int, ...]]]) -> MemoryBlo
     )
 
 
-def _mix(parts: list[tuple[Phase, CostTable]]) -> CostTable:
+def mix_phases(parts: list[tuple[Phase, CostTable]]) -> CostTable:
     """Return the sum of the tables, each as often as its phase has steps."""
     (_, first), *_ = parts
     return first.replace(
