@@ -1,0 +1,139 @@
+"""Nine runtimes, ten configurations, three rigs: every plan has a launch line, and the line says the plan."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from functools import cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import placekit as pk
+from placekit.cli.llm import launch_lines
+from placekit.language.chain import BlockChain
+from placekit.language.description import ModelDescription
+from placekit.language.from_config import read_config
+from placekit.language.plan import ServingPlan, best_plan, plan_cases
+from placekit.language.runtimes import RUNTIMES
+from placekit.language.serving import Serving
+from placekit.language.task import LanguageTask, decoder_task
+from placekit.solve.solve import solve
+
+pytest.importorskip("transformers")
+
+CONFIGS = sorted((Path(__file__).parent / "configs").glob("*.json"))
+HOST = "cpu-8core-bf16"
+RIGS: dict[str, dict[str, int]] = {
+    "one card and a CPU": {HOST: 1, "rtx4090": 1},
+    "two cards, one card and a CPU": {HOST: 1, "rtx3090": 2, "l4": 1},
+    "three cards": {"t4": 2, "l4": 1},
+}
+SAMPLE = (RIGS["two cards, one card and a CPU"], "qwen3-30b-a3b")
+described = cache(read_config)
+
+
+def planned(model: ModelDescription, runtime: str, counts: dict[str, int]) -> ServingPlan:
+    """Return the plan on cards that hold the model with room to spare, or on cards and a CPU that hold it together."""
+    rules = RUNTIMES[runtime]
+    cards = sum(count for kind, count in counts.items() if kind != HOST)
+    is_shared = rules.host != "none" and HOST in counts
+    size = (0.6 if is_shared else 1.6) * (model.weight_bytes + 2**30) / cards
+    limits = {kind: 2 * model.weight_bytes + 2**33 if kind == HOST else size for kind in counts}
+    links = {kind: pk.Link(20e-6, 20e9) for kind in counts if kind != HOST}
+    platform = pk.Platform.of(host=[HOST] if HOST in counts else (), memory_bytes=limits, links=links, **counts)
+
+    def make(serving: Serving, platform: pk.Platform, **choices: Any) -> LanguageTask:
+        return decoder_task(
+            model, serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform), **choices
+        )
+
+    serving = Serving(64, 16, sequences=2, chunk=rules.chunk)
+    return best_plan(plan_cases(make, serving, platform, rules), partial(solve, method=BlockChain()), rules)
+
+
+@pytest.mark.parametrize(
+    ("counts", "config"),
+    [
+        pytest.param(
+            counts, path, id=f"{path.stem} on {name}",
+            marks=[] if (counts, path.stem) == SAMPLE else pytest.mark.slow,
+        )
+        for name, counts in RIGS.items() for path in CONFIGS
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_every_plan_has_a_line(runtime: str, counts: dict[str, int], config: Path) -> None:
+    """The line is parsed as the runtime does, and gives every block its place."""
+    model = described(config)
+    plan = planned(model, runtime, counts)
+    placement = plan.result.placement
+    assert placement is not None
+    assert plan.result.status is pk.Status.OPTIMAL
+    lines = launch_lines(runtime, str(config), plan.task.problem, placement)
+    homes = [placement[block.parts[-1].path] for block in model.blocks]
+    check = {"llama.cpp": check_llama_cpp, "accelerate": check_modules, "openvino": check_modules}.get(runtime)
+    (check or (check_modules if runtime == "placekit" else check_stages))(runtime, lines, homes, plan)
+
+
+def check_stages(runtime: str, lines: tuple[str, ...], homes: list[str], plan: ServingPlan) -> None:
+    """Stages of whole blocks are told by counts, letters or module paths."""
+    words = shlex.split(lines[0])
+    values = dict(pairwise(words))
+    variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
+    stages = len(dict.fromkeys(homes))
+    if runtime in ("vllm", "sglang"):
+        counts = [int(count) for count in variables[f"{runtime.upper()}_PP_LAYER_PARTITION"].split(",")]
+        assert int(values["--pipeline-parallel-size" if runtime == "vllm" else "--pp-size"]) == len(counts)
+    elif runtime == "tensorrt-llm":
+        settings = dict(line.split(": ", 1) for line in lines[1:])
+        counts = json.loads(settings["pp_partition"])
+        assert int(values["--pp_size"]) == len(counts)
+    elif runtime == "megatron":
+        letters = re.sub(r"([a-zE-L])\*(\d+)", lambda found: found[1] * int(found[2]), values[words[-2]])
+        counts = [stage.count("t") + stage.count("m") for stage in letters.split("|")]
+        assert letters.startswith("E")
+        assert letters.endswith("L")
+    else:
+        told = tomllib.loads("\n".join(lines[1:]))["parallelism"]["module_fqns_per_model_part"]
+        counts = [sum(module.startswith("layers.") for module in part) for part in told]
+    assert counts == [homes.count(home) for home in dict.fromkeys(homes)]
+    assert len(counts) == stages
+    used = {home.rpartition(".")[0] for home in homes}
+    assert HOST not in used, plan
+
+
+def check_llama_cpp(runtime: str, lines: tuple[str, ...], homes: list[str], plan: ServingPlan) -> None:
+    """Check that the last blocks and the output are offloaded, and divided by the split."""
+    words = shlex.split(lines[0])
+    values = dict(pairwise(words))
+    assert words[0] == "llama-server", runtime
+    on_host = sum(home.startswith(HOST) for home in homes)
+    offloaded = len(homes) + 1 - on_host if on_host < len(homes) else 0
+    assert int(values["--n-gpu-layers"]) == offloaded
+    if offloaded:
+        split = [int(count) for count in values["--tensor-split"].split(",")]
+        assert sum(split) == offloaded
+        assert len(values["--device"].split(",")) == len(split)
+    assert int(values.get("--n-cpu-moe", 0)) == plan.task.hosted_blocks
+
+
+def check_modules(runtime: str, lines: tuple[str, ...], homes: list[str], plan: ServingPlan) -> None:
+    """Every block has one place in a map of modules, the one of the plan."""
+    found: dict[str, Any] = {}
+    exec("\n".join(lines), found)  # the line is Python to paste
+    told = found["device_map" if runtime == "accelerate" else "affinities"]
+    assert plan.task.description is not None
+    places = []
+    for block in plan.task.description.blocks:
+        entry = [path for path in told if block.path == path or block.path.startswith(f"{path}.")]
+        inside = [path for path in told if path.startswith(f"{block.path}.")]
+        assert entry or inside, block.path
+        places.append({told[path] for path in entry or inside})
+    assert all(len(place) == 1 for place in places)
+    pairs = {(home, *place) for home, place in zip(homes, places, strict=True)}
+    assert len(pairs) == len(set(homes))
