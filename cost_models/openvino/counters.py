@@ -32,6 +32,7 @@ __all__ = [
     "MIN_MAPPED_SHARE",
     "compile_properties",
     "deaverage",
+    "last_line",
     "mapped_share_of",
     "node_time_s",
     "profile_counters",
@@ -181,7 +182,7 @@ def profile_counters(
             compiled = core.compile_model(model, device, config)
             sessions.append(_run_session(compiled, graph, inputs, per_session))
         except RuntimeError as error:
-            raise ProfileError(f"model {graph.name!r} does not run on {device!r}: {_first_line(error)}") from error
+            raise ProfileError(f"model {graph.name!r} does not run on {device!r}: {last_line(error)}") from error
         total = max(total, len(sessions))
         if progress is not None:
             progress(len(sessions), total, f"inferences on {device}")
@@ -189,7 +190,8 @@ def profile_counters(
     return _to_profile(graph, sessions, per_session, _precision(compiled))
 
 
-def _first_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """Return the last line of an error's message, which says what is wrong where OpenVINO raised it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

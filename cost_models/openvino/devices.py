@@ -6,7 +6,8 @@ so that pipelines are real and measurable everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -28,9 +29,12 @@ __all__ = [
     "core_groups",
     "default_platform",
     "platform_from_devices",
+    "refused_ops",
     "require_device",
     "shared_core",
 ]
+
+_LOGGER = logging.getLogger(__name__)
 
 PRECISIONS: tuple[str, ...] = ("f32", "bf16", "f16")
 """Values of OpenVINO's ``INFERENCE_PRECISION_HINT`` that a device can be given."""
@@ -125,6 +129,16 @@ def require_device(name: str, core: openvino.Core | None = None) -> str:
     if name in names or f"{name}.0" in names or (name.endswith(".0") and name[:-2] in names and name[:-2] != "CPU"):
         return name
     raise DeviceUnavailableError(f"device {name!r} is not available; OpenVINO offers {', '.join(names)} here")
+
+
+def refused_ops(core: openvino.Core, model: openvino.Model, device: str, op_names: Iterable[str]) -> list[str]:
+    """Return the ops of `op_names` that a device says it does not support; none if the device cannot be asked."""
+    try:
+        accepted = core.query_model(model, device)
+    except RuntimeError as error:
+        _LOGGER.info("device %s cannot be asked what it supports: %s", device, error)
+        return []
+    return [name for name in op_names if name not in accepted]
 
 
 def core_groups(

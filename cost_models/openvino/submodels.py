@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from placekit.cost_models.base import Progress
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.counters import compile_properties, read_counters
+from placekit.cost_models.openvino.devices import refused_ops
 from placekit.cost_models.openvino.groups import fuse, runtime_nodes
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.split import Stage, TensorKey, model_input_keys, split_model
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["cpu_groups", "profile_submodels"]
 
 _LOGGER = logging.getLogger(__name__)
+_BOUNDARY = frozenset({"Parameter", "Result"})
 _WARM_UPS = 2
 _MIN_TIMED_S = 2e-3  # short groups are repeated for at least this long
 _MAX_REPETITIONS = 200
@@ -81,7 +83,8 @@ def profile_submodels(
     num_groups = int(groups.max()) + 1
     stages = split_model(model, dict(zip(graph.op_names, groups.tolist(), strict=True)))
     timer = _StageTimer(core, device, compile_properties(device, properties), repetitions)
-    unsupported = _unsupported_ops(core, model, graph, device)
+    computing = [name for name, kind in zip(graph.op_names, graph.op_types, strict=True) if kind not in _BOUNDARY]
+    unsupported = set(refused_ops(core, model, device, computing))
     readers = Counter(key for stage in stages for key in stage.inputs)
     values: dict[TensorKey, openvino.Tensor] = dict(
         zip(model_input_keys(model), random_inputs(model, seed), strict=True)
@@ -124,20 +127,6 @@ def profile_submodels(
             "mapped_share": 1.0,
         },
     )
-
-
-def _unsupported_ops(core: openvino.Core, model: openvino.Model, graph: OpGraph, device: str) -> set[str]:
-    """Return the ops that `device` says it cannot run; none if it cannot be asked."""
-    try:
-        accepted = core.query_model(model, device)
-    except RuntimeError as error:
-        _LOGGER.info("device %s cannot be asked what it supports, every group is tried: %s", device, error)
-        return set()
-    return {
-        name
-        for name, op_type in zip(graph.op_names, graph.op_types, strict=True)
-        if name not in accepted and op_type not in {"Parameter", "Result"}
-    }
 
 
 def _run(compiled: openvino.CompiledModel, inputs: Sequence[openvino.Tensor]) -> list[openvino.Tensor]:

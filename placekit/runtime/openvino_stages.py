@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.counters import compile_properties
-from placekit.cost_models.openvino.devices import require_device, shared_core
+from placekit.cost_models.openvino.counters import compile_properties, last_line
+from placekit.cost_models.openvino.devices import refused_ops, require_device, shared_core
 from placekit.cost_models.openvino.few_stages import few_stages
 from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
@@ -341,28 +341,15 @@ def _compile(
     try:
         compiled = core.compile_model(stage.model, target, config)
     except RuntimeError as error:
+        refused = refused_ops(core, stage.model, target, stage.op_names)
+        more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        what = f"it does not support op {refused[0]!r}{more}; " if refused else ""
         raise ExecutionError(
             f"stage {stage.name!r} ({len(stage.op_names)} ops from {stage.op_names[0]!r}) cannot be compiled for "
-            f"{target}: {_refused(stage, core, target)}{_last_line(error)}"
+            f"{target}: {what}{last_line(error)}"
         ) from error
     compile_s = time.perf_counter() - start
     return CompiledStage(stage, device, compiled, compile_s, _is_cached(compiled))
-
-
-def _refused(stage: PlacedStage, core: openvino.Core, target: str) -> str:
-    """Return which ops of the stage the device says it does not support, as the start of a message."""
-    try:
-        accepted = core.query_model(stage.model, target)
-    except RuntimeError:  # a device that cannot be asked
-        return ""
-    refused = [name for name in stage.op_names if name not in accepted]
-    more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-    return f"it does not support op {refused[0]!r}{more}; " if refused else ""
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 def _is_cached(compiled: openvino.CompiledModel) -> bool:
