@@ -137,7 +137,7 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     """Write a bundle for OpenVINO or torch, or affinities for HETERO, and print the stages."""
     from placekit.runtime.bundle import write_bundle
     from placekit.runtime.bundle_check import check_bundle
-    from placekit.runtime.hetero import check_sidecar, write_sidecar
+    from placekit.runtime.hetero_sidecar import check_sidecar, write_sidecar
     from placekit.runtime.plans import plan_stages
 
     kind = "pipeline" if asked.to == _TORCH else "bundle"

@@ -1,88 +1,32 @@
-"""A placement left to OpenVINO's HETERO plugin: run here, or written as a script that compiles the model for it.
-
-Every node of the model has an OpenVINO device as its affinity, and HETERO cuts the model by itself. ``placekit export
---hetero`` writes the affinities, ``{op: OpenVINO device}``, beside the model, with a script that needs OpenVINO only::
-
-    model.xml  model.bin     the model; only written where a plain reading of the user's file has other op names
-    placement.json           {"conv1": "GPU.0", "relu1": "CPU", ...}
-    placement.py             load(core) returns the compiled model; run it to see the devices that are used
-"""
+"""A placement left to OpenVINO's HETERO plugin, which cuts the model by itself where the device of a node changes."""
 
 from __future__ import annotations
 
 import logging
-import runpy
-import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from placekit.cost_models.openvino.counters import compile_properties
-from placekit.cost_models.openvino.devices import require_device, shared_core
-from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.devices import refused_ops, require_device, shared_core
 from placekit.cost_models.openvino.machine import format_cores, usable_cores
 from placekit.cost_models.openvino.split import TensorKey, split_model
-from placekit.io.atomic import write_json, write_text
-from placekit.io.model import ModelSource
-from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import (
     DeviceUnavailableError,
     ExecutionError,
-    OutputMismatchError,
-    PlacekitError,
     UnsupportedProblemError,
 )
-from placekit.model.placement import Placement
-from placekit.model.platform import Platform
-from placekit.runtime.one_sample import run_once
+from placekit.runtime.hetero_script import fold_constants, set_affinities
 from placekit.runtime.openvino_inputs import InputReader
-from placekit.runtime.plans import plan_stages
 from placekit.runtime.stages import Inputs, Outputs, PlacedStage, StagePlan
-from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["HeteroExecutor", "check_sidecar", "explain_turns", "hetero_devices", "set_affinities", "write_sidecar"]
+__all__ = ["HeteroExecutor", "explain_turns", "hetero_devices"]
 
 _LOGGER = logging.getLogger(__name__)
-
-_LOADER = '''"""Compile {model!r} for HETERO, every op on the device that {sidecar!r} names. Written by placekit."""
-
-import json
-from pathlib import Path
-
-import openvino as ov
-from openvino.passes import ConstantFolding, Manager
-
-HERE = Path(__file__).resolve().parent
-PROPERTIES = {properties}
-
-
-def load(core, model={model!r}):
-    """Return the compiled model; constants and inputs go where their consumer is."""
-    device = json.loads((HERE / {sidecar!r}).read_text(encoding="utf-8"))
-    targets = list(dict.fromkeys(device.values()))
-    model = core.read_model(HERE / model)
-    folding = Manager()
-    folding.register_pass(ConstantFolding())  # shapes, which HETERO cannot pass from one device to another
-    folding.run_passes(model)
-    for op in reversed(model.get_ordered_ops()):
-        name = op.get_friendly_name()
-        readers = [each.get_node().get_friendly_name() for port in op.outputs() for each in port.get_target_inputs()]
-        if readers and (op.get_type_name() in ("Constant", "Parameter") or name not in device):
-            device[name] = device[min(readers)]
-        op.get_rt_info()["affinity"] = device[name]
-    return core.compile_model(model, "HETERO:" + ",".join(targets), {{"DEVICE_PROPERTIES": PROPERTIES}})
-
-
-if __name__ == "__main__":
-    used = load(ov.Core()).get_property("EXECUTION_DEVICES")
-    print("compiled for", *used)
-'''
 
 
 def hetero_devices(plan: StagePlan) -> dict[str, str]:
@@ -114,61 +58,6 @@ def hetero_devices(plan: StagePlan) -> dict[str, str]:
                 f"devices {other!r} and {device.name!r} are both {device.openvino!r} for HETERO; {remedy}"
             )
     return {name: target for target, name in name_of_target.items()}
-
-
-def fold_constants(model: openvino.Model) -> None:
-    """Compute in advance what depends on no input, shapes above all. In place.
-
-    HETERO cuts a model where the device changes. Behind a cut the shape that an op is given is data, so that its
-    output has no known shape, and HETERO cannot connect it with the next submodel: inference fails.
-    """
-    from openvino.passes import ConstantFolding, Manager
-
-    manager = Manager()
-    manager.register_pass(ConstantFolding())
-    manager.run_passes(model)
-
-
-def set_affinities(model: openvino.Model, target_of_op: Mapping[str, str]) -> dict[str, str]:
-    """Give every node of `model` its affinity. In place.
-
-    Constants and Parameters go where their (alphabetically first) consumer is, Results where their producer is, so
-    that no submodel consists of them alone. HETERO itself copies a constant that several of its submodels read.
-
-    Parameters
-    ----------
-    model
-        The model.
-    target_of_op
-        OpenVINO device string of every op that computes, by friendly name.
-
-    Returns
-    -------
-    dict[str, str]
-        OpenVINO device string of every node.
-    """
-    order = model.get_ordered_ops()
-    target: dict[str, str] = {}
-    for node in order:
-        name = node.get_friendly_name()
-        if name in target_of_op and node.get_type_name() not in {"Parameter", "Constant", "Result"}:
-            target[name] = target_of_op[name]
-    # of an input that nobody reads
-    anywhere = next(iter(target.values()), next(iter(target_of_op.values())))
-    for node in reversed(order):
-        name = node.get_friendly_name()
-        if name not in target and node.get_type_name() != "Result":
-            readers = sorted(_reader_names(node) & target.keys())
-            target[name] = target[readers[0]] if readers else anywhere
-    for result in model.get_results():
-        target[result.get_friendly_name()] = target[result.input_value(0).get_node().get_friendly_name()]
-    for node in model.get_ops():
-        node.get_rt_info()["affinity"] = target[node.get_friendly_name()]
-    return target
-
-
-def _reader_names(node: Any) -> set[str]:
-    return {each.get_node().get_friendly_name() for port in node.outputs() for each in port.get_target_inputs()}
 
 
 class HeteroExecutor:
@@ -314,11 +203,7 @@ def explain_turns(plan: StagePlan) -> str:
 
 def _check_supported(stage: PlacedStage, names: set[str], target: str, core: openvino.Core) -> None:
     """Refuse an op (one of `names`: the others are folded away) that the device says it does not support."""
-    try:
-        accepted = core.query_model(stage.model, target)
-    except RuntimeError:  # a device that cannot be asked
-        return
-    refused = [op for op in stage.op_names if op in names and op not in accepted]
+    refused = refused_ops(core, stage.model, target, [op for op in stage.op_names if op in names])
     if refused:
         more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
         raise UnsupportedProblemError(
@@ -361,150 +246,3 @@ def _check_shapes(plan: StagePlan, model: openvino.Model) -> None:
                     "connect; place what computes the shape on the same device, or run the stages one after another"
                 )
         shapes |= {key: port.get_partial_shape() for key, port in zip(part.outputs, part.model.outputs, strict=True)}
-
-
-def write_sidecar(
-    source: ModelSource,
-    placement: Placement,
-    platform: Platform,
-    path: str | Path,
-    *,
-    check: Callable[[Path, Path], object] | None = None,
-) -> tuple[Path, ...]:
-    """Write the affinities of a placement as JSON, and the script that loads the model with them.
-
-    Where OpenVINO would not find the op names in the user's file (ONNX, where it makes them up, or shapes that were
-    given to placekit), the model is written as IR next to the JSON file, too.
-
-    Parameters
-    ----------
-    source
-        The model.
-    placement
-        Device of every op.
-    platform
-        The devices; each that is used must be one of OpenVINO's own, no core group.
-    path
-        The ``.json`` file. The script has the same name with the suffix ``.py``, the model with ``.xml``.
-    check
-        Called with the new script and its model before the files take their places; what it raises leaves everything
-        as it was.
-
-    Returns
-    -------
-    tuple[Path, ...]
-        The files that were written.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A placement that HETERO cannot run, see `hetero_devices`; a model that computes nothing.
-    PlacekitError
-        Another suffix than ``.json``, or a file that cannot be written.
-    """
-    path = Path(path)
-    if path.suffix != ".json":
-        raise PlacekitError(f"{path}: a side-car is a .json file")
-    plan = plan_stages(source, placement, platform)
-    targets = hetero_devices(plan)
-    if not targets:
-        raise UnsupportedProblemError(f"model {source.name!r} computes nothing; HETERO has nothing to place")
-    folded = plan.model.clone()
-    fold_constants(folded)
-    of_stage = {op: targets[stage.device.name] for stage in plan.stages for op in stage.op_names}
-    # Parameters and Results by their neighbours; what is folded away has a device in the file nevertheless
-    target_of_op = dict.fromkeys(source.graph.op_names, next(iter(targets.values())))
-    target_of_op |= of_stage | set_affinities(folded, of_stage)
-    properties = {targets[each.name]: dict(each.properties) for each in plan.devices if each.properties}
-    brings_model = bool(source.shapes) or not _names(shared_core().read_model(source.path)).issuperset(
-        source.graph.op_names
-    )
-    model_path = path.with_suffix(".xml") if brings_model else source.path
-    if brings_model and model_path.resolve() == source.path.resolve():
-        raise PlacekitError(f"{path}: its model would replace the one that was read; choose another name")
-    try:
-        # beside the target, because a rename does not cross file systems
-        with tempfile.TemporaryDirectory(prefix=f".{path.name[:64]}.", suffix=".tmp", dir=path.parent) as work:
-            new = Path(work) / path.name
-            if brings_model:
-                _save_model(plan.model, new.with_suffix(".xml"))
-            text = _LOADER.format(
-                model=_relative(model_path, path.parent), sidecar=path.name, properties=repr(properties)
-            )
-            write_text(new.with_suffix(".py"), text)
-            write_json(new, {op: target_of_op[op] for op in source.graph.op_names})
-            if check is not None:
-                check(new.with_suffix(".py"), new.with_suffix(".xml") if brings_model else source.path)
-            files = [new, new.with_suffix(".py")]
-            files += [new.with_suffix(".xml"), new.with_suffix(".bin")] if brings_model else []
-            for file in reversed(files):
-                file.replace(path.with_name(file.name))
-    except OSError as error:
-        raise PlacekitError(f"cannot write {path}: {error.strerror or error}") from error
-    return tuple(path.with_name(file.name) for file in files)
-
-
-def _save_model(model: openvino.Model, path: Path) -> None:
-    from openvino import save_model
-
-    try:
-        save_model(model, path, compress_to_fp16=False)
-    except RuntimeError as error:  # a full disk
-        raise OSError(f"{path.name}: {error}") from error
-
-
-def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:
-    """Load a model by a script of `write_sidecar`, run one seeded sample in f32, and return what was checked.
-
-    Parameters
-    ----------
-    plan
-        The stages, with the whole model.
-    script, model
-        The script, beside its JSON file, and the model.
-
-    Raises
-    ------
-    ExecutionError
-        HETERO does not take the model or the sample.
-    OutputMismatchError
-        An output that is not the whole model's.
-    """
-    core = shared_core()
-    load = runpy.run_path(str(script), run_name="check")["load"]
-    targets = tuple(hetero_devices(plan).values())
-    try:
-        for target in targets:
-            require_device(target, core)
-    except DeviceUnavailableError as error:
-        return f"script read back; not run: {error}"
-    properties = load.__globals__["PROPERTIES"]
-    for target in targets:
-        properties[target] = properties.get(target, {}) | {"INFERENCE_PRECISION_HINT": "f32"}
-    try:
-        inputs = random_inputs(plan.model)
-        expected = run_once(plan.model, inputs)
-    except (UnsupportedProblemError, RuntimeError) as error:
-        return f"script read back; not run: {short_reason(error)}"
-    try:
-        found = list(load(core, model=str(model.resolve()))(inputs).values())
-    except RuntimeError as error:
-        raise ExecutionError(f"HETERO:{','.join(targets)} does not run the model: {short_reason(error)}") from error
-    for name, one, other in zip(plan.output_names, expected, found, strict=True):
-        error_of_output = relative_errors(one, other)[1]
-        if error_of_output > MOST_ERROR:
-            raise OutputMismatchError(
-                f"output {name!r} of HETERO:{','.join(targets)} differs from the whole model's by "
-                f"{error_of_output:.2g} of its spread; {MOST_ERROR:g} is allowed"
-            )
-    return f"script read back, one sample run on HETERO:{','.join(targets)}: outputs as the whole model's"
-
-
-def _names(model: openvino.Model) -> set[str]:
-    return {op.get_friendly_name() for op in model.get_ops()}
-
-
-def _relative(model: Path, folder: Path) -> str:
-    """Return the model's name from `folder`: relative where it is inside, so that the folder can be moved."""
-    model, folder = model.resolve(), folder.resolve()
-    return str(model.relative_to(folder)) if model.is_relative_to(folder) else str(model)

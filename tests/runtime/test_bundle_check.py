@@ -18,7 +18,7 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.bundle import MANIFEST, write_bundle
 from placekit.runtime.bundle_check import check_bundle
-from placekit.runtime.hetero import check_sidecar, write_sidecar
+from placekit.runtime.hetero_sidecar import check_sidecar, write_sidecar
 from placekit.runtime.plans import plan_stages
 from placekit.runtime.stages import StagePlan
 

@@ -34,7 +34,8 @@ from placekit.model.errors import (
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.hetero import HeteroExecutor, explain_turns, write_sidecar
+from placekit.runtime.hetero import HeteroExecutor, explain_turns
+from placekit.runtime.hetero_sidecar import write_sidecar
 from placekit.runtime.output_check import check_outputs
 from placekit.runtime.plans import plan_stages
 from placekit.runtime.stages import StagePlan

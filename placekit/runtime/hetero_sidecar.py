@@ -1,0 +1,190 @@
+"""Files that load a model for OpenVINO's HETERO, for programs without placekit.
+
+``placekit export --hetero`` writes the device of every op beside the model, with a script that needs OpenVINO only::
+
+    model.xml  model.bin     the model; only written where a plain reading of the user's file has other op names
+    placement.json           {"conv1": "GPU.0", "relu1": "CPU", ...}
+    placement.py             load(core) returns the compiled model; run it to see the devices that are used
+"""
+
+from __future__ import annotations
+
+import runpy
+import tempfile
+from collections.abc import Callable
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placekit.cost_models.openvino.devices import require_device, shared_core
+from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.io.atomic import write_json, write_text
+from placekit.io.model import ModelSource
+from placekit.io.openvino_graph import short_reason
+from placekit.model.errors import (
+    DeviceUnavailableError,
+    ExecutionError,
+    OutputMismatchError,
+    PlacekitError,
+    UnsupportedProblemError,
+)
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.runtime.hetero import hetero_devices
+from placekit.runtime.hetero_script import fold_constants, set_affinities
+from placekit.runtime.one_sample import run_once
+from placekit.runtime.plans import plan_stages
+from placekit.runtime.stages import StagePlan
+from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["check_sidecar", "write_sidecar"]
+
+
+def write_sidecar(
+    source: ModelSource,
+    placement: Placement,
+    platform: Platform,
+    path: str | Path,
+    *,
+    check: Callable[[Path, Path], object] | None = None,
+) -> tuple[Path, ...]:
+    """Write the affinities of a placement as JSON, and the script that loads the model with them.
+
+    Where OpenVINO would not find the op names in the user's file (ONNX, where it makes them up, or shapes that were
+    given to placekit), the model is written as IR next to the JSON file, too.
+
+    Parameters
+    ----------
+    source
+        The model.
+    placement
+        Device of every op.
+    platform
+        The devices; each that is used must be one of OpenVINO's own, no core group.
+    path
+        The ``.json`` file. The script has the same name with the suffix ``.py``, the model with ``.xml``.
+    check
+        Called with the new script and its model before the files take their places; what it raises leaves everything
+        as it was.
+
+    Returns
+    -------
+    tuple[Path, ...]
+        The files that were written.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A placement that HETERO cannot run, see `hetero_devices`; a model that computes nothing.
+    PlacekitError
+        Another suffix than ``.json``, or a file that cannot be written.
+    """
+    path = Path(path)
+    if path.suffix != ".json":
+        raise PlacekitError(f"{path}: a side-car is a .json file")
+    plan = plan_stages(source, placement, platform)
+    targets = hetero_devices(plan)
+    if not targets:
+        raise UnsupportedProblemError(f"model {source.name!r} computes nothing; HETERO has nothing to place")
+    folded = plan.model.clone()
+    fold_constants(folded)
+    of_stage = {op: targets[stage.device.name] for stage in plan.stages for op in stage.op_names}
+    # Parameters and Results by their neighbours; what is folded away has a device in the file nevertheless
+    target_of_op = dict.fromkeys(source.graph.op_names, next(iter(targets.values())))
+    target_of_op |= of_stage | set_affinities(folded, of_stage)
+    properties = {targets[each.name]: dict(each.properties) for each in plan.devices if each.properties}
+    brings_model = bool(source.shapes) or not _names(shared_core().read_model(source.path)).issuperset(
+        source.graph.op_names
+    )
+    model_path = path.with_suffix(".xml") if brings_model else source.path
+    if brings_model and model_path.resolve() == source.path.resolve():
+        raise PlacekitError(f"{path}: its model would replace the one that was read; choose another name")
+    try:
+        # beside the target, because a rename does not cross file systems
+        with tempfile.TemporaryDirectory(prefix=f".{path.name[:64]}.", suffix=".tmp", dir=path.parent) as work:
+            new = Path(work) / path.name
+            if brings_model:
+                _save_model(plan.model, new.with_suffix(".xml"))
+            text = package_files("placekit.runtime").joinpath("hetero_script.py").read_text(encoding="utf-8")
+            text = text.replace('MODEL = ""', f"MODEL = {_relative(model_path, path.parent)!r}")
+            text = text.replace("Any] = {}", f"Any] = {properties!r}")
+            write_text(new.with_suffix(".py"), text)
+            write_json(new, {op: target_of_op[op] for op in source.graph.op_names})
+            if check is not None:
+                check(new.with_suffix(".py"), new.with_suffix(".xml") if brings_model else source.path)
+            files = [new, new.with_suffix(".py")]
+            files += [new.with_suffix(".xml"), new.with_suffix(".bin")] if brings_model else []
+            for file in reversed(files):
+                file.replace(path.with_name(file.name))
+    except OSError as error:
+        raise PlacekitError(f"cannot write {path}: {error.strerror or error}") from error
+    return tuple(path.with_name(file.name) for file in files)
+
+
+def _save_model(model: openvino.Model, path: Path) -> None:
+    from openvino import save_model
+
+    try:
+        save_model(model, path, compress_to_fp16=False)
+    except RuntimeError as error:  # a full disk
+        raise OSError(f"{path.name}: {error}") from error
+
+
+def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:
+    """Load a model by a script of `write_sidecar`, run one seeded sample in f32, and return what was checked.
+
+    Parameters
+    ----------
+    plan
+        The stages, with the whole model.
+    script, model
+        The script, beside its JSON file, and the model.
+
+    Raises
+    ------
+    ExecutionError
+        HETERO does not take the model or the sample.
+    OutputMismatchError
+        An output that is not the whole model's.
+    """
+    core = shared_core()
+    load = runpy.run_path(str(script), run_name="check")["load"]
+    targets = tuple(hetero_devices(plan).values())
+    try:
+        for target in targets:
+            require_device(target, core)
+    except DeviceUnavailableError as error:
+        return f"script read back; not run: {error}"
+    properties = load.__globals__["PROPERTIES"]
+    for target in targets:
+        properties[target] = properties.get(target, {}) | {"INFERENCE_PRECISION_HINT": "f32"}
+    try:
+        inputs = random_inputs(plan.model)
+        expected = run_once(plan.model, inputs)
+    except (UnsupportedProblemError, RuntimeError) as error:
+        return f"script read back; not run: {short_reason(error)}"
+    try:
+        found = list(load(core, model=str(model.resolve()))(inputs).values())
+    except RuntimeError as error:
+        raise ExecutionError(f"HETERO:{','.join(targets)} does not run the model: {short_reason(error)}") from error
+    for name, one, other in zip(plan.output_names, expected, found, strict=True):
+        error_of_output = relative_errors(one, other)[1]
+        if error_of_output > MOST_ERROR:
+            raise OutputMismatchError(
+                f"output {name!r} of HETERO:{','.join(targets)} differs from the whole model's by "
+                f"{error_of_output:.2g} of its spread; {MOST_ERROR:g} is allowed"
+            )
+    return f"script read back, one sample run on HETERO:{','.join(targets)}: outputs as the whole model's"
+
+
+def _names(model: openvino.Model) -> set[str]:
+    return {op.get_friendly_name() for op in model.get_ops()}
+
+
+def _relative(model: Path, folder: Path) -> str:
+    """Return the model's name from `folder`: relative where it is inside, so that the folder can be moved."""
+    model, folder = model.resolve(), folder.resolve()
+    return str(model.relative_to(folder)) if model.is_relative_to(folder) else str(model)
