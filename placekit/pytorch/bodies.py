@@ -102,15 +102,18 @@ class _Inlining:
                 is_type = isinstance(dtype, Special) and dtype.kind == "dtype"
                 named = dtype.name if is_type else _DEFAULT_TYPES.get(kind, "")
                 autocast = named if is_enabled else ""
-        # torch's names have no dots, so that these are new
+        # torch's names have no dots, so that these are new; what a body makes and returns has its name in the program
         own = {name for each in body.nodes for name in (each.name, *each.outputs)}
         new = {name: f"{node.name}.{name}" for name in own}
-        self.tensors |= {new[name]: body.tensors[name] for name in own & body.tensors.keys()}
-        self.numbers |= {new[name]: body.numbers[name] for name in own & body.numbers.keys()}
+        returned = [(outer, body.outputs[place]) for outer, place in zip(node.outputs, places, strict=True)]
+        for outer, value in reversed(returned):  # of several names for one value the first
+            if isinstance(value, Ref) and value.name in own:
+                new[value.name] = _now(outer, names)
+        self.tensors |= {new[name]: tensor for name, tensor in body.tensors.items() if name in own}
+        self.numbers |= {new[name]: number for name, number in body.numbers.items() if name in own}
         inner = {**dict(zip(body.inputs, given, strict=True)), **{name: Ref(each) for name, each in new.items()}}
         self.run((replace(each, name=new[each.name]) for each in body.nodes), inner, autocast)
-        for outer, place in zip(node.outputs, places, strict=True):
-            names[outer] = _renamed(body.outputs[place], inner)
+        names |= {outer: _renamed(value, inner) for outer, value in returned}
 
 
 def _now(name: str, names: Mapping[str, Any]) -> str:

@@ -280,7 +280,10 @@ def test_regions_that_always_run_are_read_like_the_rest() -> None:
     module, args = modules.examples()["regions"]
     exported = torch.export.export(module, args)
     assert "wrap_with_set_grad_enabled" in str(exported.graph)
-    graph = read_torch(exported).graph
+    source = read_torch(exported)
+    assert source.lowered is not None
+    assert not any("." in name for name in source.lowered.program.outputs)
+    graph = source.graph
     linear = [op for op, name in enumerate(graph.op_names) if name.partition("#")[0] in ("a.linear", "b.linear")]
     assert len(linear) == 8
     assert {graph.op_flops[op] for op in linear} == {2 * 5 * 8 * 8}
