@@ -1,4 +1,4 @@
-"""Ways of running a model that need no split, scored by the judge: what a placement has to beat.
+"""Ways of running a model without a split, scored by the judge, as baselines of a placement.
 
 1. *device*: everything on one device. Devices of one kind are equal, so one of each kind is scored.
 2. *all cores*: everything on one device made of all cores of the machine, where its costs are known.
@@ -41,15 +41,15 @@ class Alternative:
     Parameters
     ----------
     name
-        Devices that it uses: ``"GPU"``, ``"all cores"``, ``"CPU.0+CPU.1"``.
+        Devices in use: ``"GPU"``, ``"all cores"``, ``"CPU.0+CPU.1"``.
     form
-        How it uses them.
+        Form of their use.
     objective_s
-        Seconds, as the problem's objective counts them; None if it breaks a constraint.
+        Objective in seconds; None if a constraint is broken.
     why_not
-        The first broken constraint; None if it is feasible.
+        The first broken constraint; None if there is none.
     placement
-        The placement of the problem; None if it is of another platform, or measured.
+        The placement of the problem; None for another platform, or for measured times.
     violations
         All broken constraints.
     """
@@ -78,7 +78,7 @@ class Alternative:
 
 
 def form_of(placement: Placement) -> Form:
-    """Return how a placement uses devices: one, several with a copy each, or parts of the model on several."""
+    """Return the form of a placement: one device, a copy on each of several, or a split."""
     used = set(placement.device_of_op.tolist())
     if len(used) > 1:
         return "split"
@@ -109,7 +109,7 @@ def alternatives_of(problem: Problem, whole: Problem | None = None) -> tuple[Alt
 
 
 def _singles(problem: Problem) -> Iterator[Alternative]:
-    """Yield everything on one device of each kind; on the one that ops are pinned to, if any are."""
+    """Yield the model on one device of each kind: the device that ops are pinned to, if there is one."""
     platform = problem.platform
     pinned = set(problem.pinned.tolist())
     for kind in range(len(platform.kinds)):
@@ -128,8 +128,8 @@ def _judged(name: str, form: Form, judged: Evaluation, placement: Placement | No
 def _copies(problem: Problem, singles: tuple[Alternative, ...]) -> Iterator[Alternative]:
     """Yield the copies on all devices of one kind, and on all devices that hold the model.
 
-    A device holds it if everything on one of its kind, as `singles` has it, lacks neither an op nor memory. A training
-    graph that allows no teams has no copies: nothing here tells what exchanging gradients takes.
+    A device can hold the model if the single device of its kind in `singles` supports all ops and has the memory. A
+    training graph without teams has no copies, since the cost of exchanging gradients is not known.
     """
     objective, platform = problem.objective, problem.platform
     if "teams" not in objective.to_dict():

@@ -1,15 +1,12 @@
-"""Why a placement is as good as it is, and what would change it: in numbers, and in words.
-
-`explain` looks at one placement of one problem, and asks the judge and, for what-if questions, a method:
+"""Explanation of a placement: why it is as good as it is, and what would change it.
 
 1. *bottleneck*: the device that decides the objective, and what its time goes into;
 2. *cuts*: the tensors that cross devices, and the time that devices spend on moving each;
-3. *moves*: every op (with those that must share its device) on every other device, scored by the judge: the moves that
-   would hurt least, or even help;
-4. *what if*: the problem without each of its constraints, with more memory, with one more device of each kind, solved
-   anew for a few seconds each from the same placement. What comes out is achieved, not estimated; what a few seconds
-   did not find may still exist, so the unchanged problem gets the same time for comparison;
-5. *worth*: the problem without one device of each kind, solved anew for as long, and what the device brings;
+3. *moves*: every op (with the ops that must share its device) on every other device, scored by the judge;
+4. *what if*: the problem without each of its constraints, with more memory, or with one more device of each kind,
+   solved for a few seconds from the same placement. A longer search may find more, so the unchanged problem gets the
+   same time for comparison;
+5. *worth*: the problem without one device of each kind, solved for as long;
 6. the *verdict*: whether a split is worth it (:mod:`placekit.solve.verdict`).
 """
 
@@ -41,9 +38,9 @@ __all__ = ["Cut", "Explanation", "Move", "WhatIf", "explain"]
 
 GIB = 2**30
 METHODS = ("auto", "greedy")
-"""What solves the what-if problems: the first that supports them."""
+"""Methods for the what-if problems; the first that supports a problem solves it."""
 MOVES_S = 5.0
-"""Seconds for scoring moves; large problems have more than fit in."""
+"""Time limit in seconds for scoring moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +52,13 @@ class Cut:
     op
         The op that produces it.
     source, targets
-        The device or team that it leaves, and those that it enters.
+        Device or team that the tensor leaves, and those that it enters.
     num_bytes
-        Its size; 0 where it is not known.
+        Size of the tensor; 0 if not known.
     cost_s
         Seconds that all devices together spend on moving it.
     bottleneck_cost_s
-        The part of the bottleneck device.
+        Seconds of these that the bottleneck device spends.
     """
 
     op: str
@@ -74,18 +71,18 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One op, with all that must share its device, on another device or team; the teams stay what they are.
+    """Move of one op, with all ops that must share its device, to another device or team.
 
     Parameters
     ----------
     op
-        The op, or the first of those that move together.
+        The op, or the first of the ops that move together.
     num_ops
-        How many move.
+        Number of ops that move.
     source, target
-        From where to where.
+        Device or team before and after the move.
     objective_s, change_s
-        The objective afterwards, and its difference from now.
+        Objective after the move, and its change.
     """
 
     op: str
@@ -98,20 +95,20 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A changed problem, solved anew.
+    """Answer to a changed problem.
 
     Parameters
     ----------
     change
-        What was changed, in words.
+        Description of the change.
     constraint
-        The constraint that was dropped; None for more memory or devices, and for no change at all.
+        Constraint that was dropped; None for more memory or devices, and for no change.
     objective_s
         The best objective found; None if no method supports the problem.
     bound_s
         The best bound proven: no placement of the changed problem is better.
     method, time_s
-        What solved it, and the seconds that it took.
+        Method that solved the problem, and its seconds.
     """
 
     change: str
@@ -124,12 +121,12 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything that `explain` found.
+    """Result of `explain`.
 
     Parameters
     ----------
     problem_name, objective_name, contiguity
-        What was placed.
+        Names of the problem, its objective and its contiguity.
     objective_s, bound_s
         The objective of the placement, and the best bound known.
     loads
@@ -137,19 +134,19 @@ class Explanation:
     bottleneck
         The device that decides the objective.
     cuts
-        Tensors that cross devices, the dearest for the bottleneck first.
+        Tensors that cross devices, the most expensive for the bottleneck first.
     moves
         Moves, the least harmful first.
     off_bottleneck
         The least harmful move away from the bottleneck; None if none is feasible.
     num_moves, num_moves_tried
-        How many moves there are, and how many were scored in the time that was given.
+        Number of moves, and number of moves that were scored in time.
     unchanged
-        The same problem solved anew for the same time: what searching on alone brings.
+        The unchanged problem, solved for the same time, for comparison.
     what_ifs
         The changed problems.
     worths
-        What a device of each kind brings.
+        Worth of a device of each kind.
     verdict
         Whether a split is worth it.
     """
@@ -175,11 +172,11 @@ class Explanation:
 
     @property
     def binding(self) -> tuple[WhatIf, ...]:
-        """The constraints without which a better placement was found than by searching on with them."""
+        """Constraints that bind: without them a better placement was found than with them in the same time."""
         return tuple(each for each in self.what_ifs if each.constraint is not None and self.gain_s(each) > 0)
 
     def gain_s(self, what_if: WhatIf) -> float:
-        """Return by how much a change helps: against now, or against searching on unchanged where that is better."""
+        """Return the seconds that a change gains over the placement, or over the unchanged problem if better."""
         if what_if.objective_s is None:
             return 0.0
         now = self.objective_s
@@ -211,9 +208,9 @@ def explain(
     answer
         A feasible placement of it, or a result with one (and a bound).
     time_limit_s
-        Seconds for each what-if; 0 leaves them out.
+        Time limit of each what-if; 0 leaves them out.
     max_moves
-        How many moves to tell about.
+        Number of moves to return.
     on_step
         Called with the number of finished steps, of all steps, and what comes next.
 
@@ -285,7 +282,7 @@ def _least(objective_s: float, unchanged: WhatIf | None) -> float:
 
 
 def _worth(problem: Problem, device: int, is_used: bool, now_s: float, time_limit_s: float) -> Worth:
-    """Return what a device brings; one that the placement does not use needs no solve."""
+    """Return the worth of a device; a device that the placement does not use needs no solve."""
     name = problem.platform.device_names[device]
     if not is_used:
         return Worth(name, now_s, None, 1.0, is_proven=True, is_used=False)
@@ -329,10 +326,10 @@ def _check_same(problem: Problem, objective_s: float, claimed_s: float) -> None:
 def _cuts(
     problem: Problem, placement: Placement, bottleneck: int, share: NDArray[np.float64] | None
 ) -> tuple[Cut, ...]:
-    """Return the tensors that cross devices, the dearest for the bottleneck, then for all, first. O(edges log edges).
+    """Return the tensors that cross devices, the most expensive for the bottleneck first. O(edges log edges).
 
-    What each device pays for a tensor is the objective's to say (`Objective.crossing_s`); a member of a team pays for
-    its share of the samples.
+    `Objective.crossing_s` says what each device pays for a tensor. A member of a team pays for its share of
+    the samples.
     """
     graph, device = problem.graph, placement.device_of_op
     members = {team[0]: team for team in placement.teams}

@@ -1,4 +1,4 @@
-"""Proofs that no placement is feasible, found before any method runs: supports, pins and memory of classes of ops."""
+"""Proofs of infeasibility before any method runs: device support, pins, and memory of classes of ops."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Another problem in place of this one: its placements are lifted, and what is proven of it counts where it holds here.
+"""Solving another problem in place of this one: its placements are translated, and its bounds are kept if they hold.
 
-A problem without its direct links, with smaller devices, with teams that are fixed, under a narrower contiguity: a
-method solves it as it is, and knows of no other. Whoever makes such a problem says how its placements read here, and
-whether it is a relaxation; `LiftedRun` does the rest.
+The other problem has no direct links, smaller devices, fixed teams, or a narrower contiguity. A `Lift` says how
+placements are translated and whether the other problem is a relaxation; `LiftedRun` does the rest. The method sees only
+the other problem.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ def as_it_is(placement: Placement) -> Placement:
 
 @dataclass(frozen=True, eq=False)
 class Lift:
-    """Another problem, and what its answers mean here.
+    """Another problem, with the translation of its placements.
 
     Parameters
     ----------
     problem
-        The other one.
+        The other problem.
     up
-        Returns a placement of it as one of this problem, or what keeps it from being one.
+        Translates a placement of the other problem to this one; a violation if that is impossible.
     down
-        Returns a placement of this problem as one of it, or None if it is none.
+        Translates a placement of this problem to the other one; None if that is impossible.
     is_bound
-        True if it is a relaxation, so that what is proven of it holds here.
+        True if the other problem is a relaxation, so that its bounds hold for this one.
     certifies
-        True if a certificate of its bound is one of this problem's, too.
+        True if a certificate of such a bound is also a certificate for this problem.
     is_exact
-        True if both have the same optimum, so that the gap asked for here is asked for there.
+        True if both problems have the same optimum, so that both stop at the same gap.
     """
 
     problem: Problem
@@ -57,14 +57,14 @@ class Lift:
 
 @dataclass(frozen=True)
 class Within:
-    """Stops an inner run after its own seconds, or when the outer run is to stop.
+    """Stop criterion of an inner run: its own time limit, or the end of the outer run.
 
     Parameters
     ----------
     run
         The outer run.
     seconds
-        Of the inner run; infinity for no limit of its own.
+        Time limit of the inner run; infinity for none.
     """
 
     run: Run
@@ -72,12 +72,12 @@ class Within:
 
     @property
     def time_limit_s(self) -> float | None:
-        """Seconds of its own; None for no limit."""
+        """Time limit of the inner run; None for none."""
         return None if math.isinf(self.seconds) else self.seconds
 
     @property
     def gap(self) -> float | None:
-        """None: the gap of the inner run is not that of the outer one."""
+        """None, since the gap of the outer run means nothing for the inner one."""
         return None
 
     def __call__(self, progress: Progress) -> StopReason | None:
@@ -88,18 +88,18 @@ class Within:
 
 
 class LiftedRun(Run):
-    """A run of another problem, which passes on to the run of this one what it finds and, if it holds, proves.
+    """Run of another problem that passes its placements, and its bounds if they hold, to the run of this problem.
 
     Parameters
     ----------
     outer
         The run of this problem.
     lift
-        The other one.
+        The other problem.
     seconds
-        Of this run; None for all that is left.
+        Time limit of this run; None for all that is left.
     seed
-        None for that of `outer`.
+        Seed of this run; None for the seed of `outer`.
     """
 
     def __init__(self, outer: Run, lift: Lift, seconds: float | None = None, seed: int | None = None) -> None:
@@ -114,18 +114,18 @@ class LiftedRun(Run):
 
     @property
     def asked_gap(self) -> float:
-        """Gap that the outer run asks for, if it means the same here."""
+        """Gap at which the outer run stops, if both problems have the same optimum; else 0."""
         return self.outer.asked_gap if self.lift.is_exact else 0.0
 
     def judge(self, answer: Placement) -> Evaluation:
-        """Score a placement here; what is none of the outer problem is infeasible."""
+        """Score a placement; one that cannot be translated to the outer problem is infeasible."""
         evaluation, lifted = super().judge(answer), self.lift.up(answer)
         if isinstance(lifted, Placement):
             return evaluation
         return Evaluation(None, evaluation.device_loads, (*evaluation.violations, lifted))
 
     def keep(self, answer: Placement, at_most: float | None = None) -> Evaluation:
-        """Judge a placement here, and, if it may be the best, there."""
+        """Judge a placement here, and offer it to the outer run if it may be the best."""
         evaluation = super().keep(answer, at_most)
         outer, objective = self.outer, evaluation.objective
         may_be_best = objective is not None and (outer.objective is None or objective < outer.objective)
@@ -138,20 +138,20 @@ class LiftedRun(Run):
     def raise_bound(
         self, bound: float, name: str, certificate: CertificateSource = None, *, tolerance: float = SOLVER_TOLERANCE
     ) -> None:
-        """Raise the bound here, and there if it holds there."""
+        """Raise the bound here, and in the outer run if the bound holds there."""
         super().raise_bound(bound, name, certificate, tolerance=tolerance)
         if self.lift.is_bound:
             self.outer.raise_bound(bound, name, certificate if self.lift.certifies else None, tolerance=tolerance)
 
     def prove_infeasible(self, *violations: Violation, certificate: Certificate | None = None) -> StopReason:
-        """Record that nothing is feasible here, and there if it holds there."""
+        """Record that nothing is feasible here, and in the outer run if that follows."""
         if self.lift.is_bound:
             self.outer.prove_infeasible(*violations, certificate=certificate if self.lift.certifies else None)
         return super().prove_infeasible(*violations, certificate=certificate)
 
 
 def resumed(run: Run, key: str, make: Callable[[], LiftedRun]) -> LiftedRun:
-    """Return the run that `make` makes, with what the last one under this key of ``run.parts`` found and proved."""
+    """Make a run, and give it the placement and the bound of the last run under `key` in ``run.parts``."""
     inner, before = make(), run.parts.get(key)
     if before is not None:
         inner.parts, inner.done = before.parts, before.done
@@ -164,7 +164,7 @@ def resumed(run: Run, key: str, make: Callable[[], LiftedRun]) -> LiftedRun:
 
 
 def reason_of(run: Run, inner: StopReason) -> StopReason:
-    """Return why work on `run` ended, from why that on another problem did: its optimum proves a bound at most."""
+    """Translate the reason for which an inner run ended: a proof of the inner problem is no proof of this one."""
     return run.should_stop() or (StopReason.FINISHED if inner is StopReason.PROVED else inner)
 
 

@@ -1,4 +1,4 @@
-"""The problem that a method gets: this one, or where it cannot work on that, one without what it does not know."""
+"""Problem that a method works on: the given one, or a relaxation without what the method does not know."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["knows_links", "why_not", "work"]
 
 
 def why_not(method: Method, problem: Problem) -> str | None:
-    """Return None if `method` can work on `problem`, or on a relaxation of it, else one sentence that says why not."""
+    """Explain in a sentence why `method` cannot work on `problem`, nor on a relaxation; None if the method can."""
     reason = method.supports(problem)
     if reason is None or not (problem.has_direct_links or problem.has_tight_blocks):
         return reason
@@ -25,17 +25,17 @@ def why_not(method: Method, problem: Problem) -> str | None:
 
 
 def knows_links(method: Method, problem: Problem) -> bool:
-    """Return True if `method` heeds the direct links of `problem`."""
+    """Return True if `method` takes the direct links of `problem` into account."""
     return method.supports(without_shared_memory(problem)) is None
 
 
 def work(method: Method, run: Run) -> StopReason:
-    """Let `method` work on `run`, or on a relaxation, whose placements and proofs go to `run`.
+    """Let `method` work on `run`, or on a relaxation whose placements and bounds go to `run`.
 
     Raises
     ------
     UnsupportedProblemError
-        It can work on neither.
+        The method can work on neither.
     """
     problem = run.problem
     if method.supports(problem) is None:
@@ -49,7 +49,7 @@ def work(method: Method, run: Run) -> StopReason:
 
 
 def _relaxing(method: Method, problem: Problem) -> Callable[[Run], StopReason] | None:
-    """Return what works on the relaxation that leaves out least, memory first; None if `method` supports none."""
+    """Choose the relaxation that `method` supports, without shared memory first; None if there is none."""
     if problem.has_tight_blocks and method.supports(without_shared_memory(problem)) is None:
         return partial(work_without_shared_memory, method)
     if problem.has_direct_links and why_not(method, without_links(problem)) is None:

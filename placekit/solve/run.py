@@ -40,7 +40,7 @@ class Judgement(Protocol):
 
     @property
     def objective(self) -> float | None:
-        """Seconds; None if they mean nothing."""
+        """Seconds; None if the answer cannot be scored."""
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -65,7 +65,7 @@ JudgementT = TypeVar("JudgementT", bound=Judgement)
 
 
 class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
-    """One solve in progress: the problem, the clock, the seed, the best so far, whatever the answers are.
+    """One solve in progress: problem, clock, seed, best answer and best bound, for answers of any type.
 
     Several threads may offer answers and raise the bound.
 
@@ -87,7 +87,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
     interrupted : threading.Event
         Set when the user wants the answer now (Ctrl-C).
     info : dict
-        What people want to know; no method asks it.
+        Facts for people; no method reads them.
     """
 
     def __init__(
@@ -126,17 +126,17 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
 
     @property
     def elapsed_s(self) -> float:
-        """Wall seconds since the solve began, without those of :mod:`placekit.kernels`: what limits count."""
+        """Wall seconds since the solve began, without loading and compiling kernels. Limits count these seconds."""
         return perf_counter() - self._start - (preparing.total_s - self._prepared_s)
 
     @property
     def compile_s(self) -> float:
-        """Wall seconds since then during which kernels were compiled."""
+        """Wall seconds of the solve in which kernels were compiled."""
         return compiling.total_s - self._compiled_s
 
     @property
     def load_s(self) -> float:
-        """Wall seconds since then during which methods were imported, and kernels loaded from disk."""
+        """Wall seconds of the solve in which methods were imported and kernels loaded from disk."""
         return max(0.0, preparing.total_s - self._prepared_s - self.compile_s)
 
     @property
@@ -147,15 +147,15 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         return None if math.isinf(limit) else max(0.0, limit - self.elapsed_s)
 
     def tries(self, asked: int | None, default: int) -> float:
-        """Return how often a search may try in vain before it ends.
+        """Return how often a search may fail to improve before it ends.
 
         Parameters
         ----------
         asked
-            What the user said; None for nothing.
+            Number that the user asked for; None for none.
         default
-            What holds then, without a time limit. Under one a search goes on until the time is up, so that methods
-            are compared on the same budget; but for a turn in a longer solve, whose rest is for others.
+            Number if none was asked for and there is no time limit. With a time limit of its own a search uses all of
+            the time, so that methods are compared on the same budget. A stage of a longer solve leaves time to others.
         """
         if asked is not None:
             return asked
@@ -164,7 +164,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
 
     @contextmanager
     def limited_to(self, time_s: float | None) -> Iterator[None]:
-        """Let the run be out of time, inside the ``with`` block, after `time_s` more seconds; None for no limit."""
+        """Limit the run to `time_s` more seconds inside the ``with`` block; None for no limit."""
         before = self._until_s
         self._until_s = min(before, math.inf if time_s is None else self.elapsed_s + time_s)
         try:
@@ -184,7 +184,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
 
     @property
     def tolerance(self) -> float:
-        """Relative gap within which the objective counts as optimal: the least that a proof reaches, or may reach."""
+        """Relative gap within which the objective counts as optimal: the smallest tolerance that a bound reaches."""
         found = dict(self._bound_of)  # another thread may add to it
         gaps = ((tolerance, relative_gap(self.objective, bound)) for tolerance, bound in found.items())
         reached = [tolerance for tolerance, gap in gaps if gap is not None and gap <= tolerance]
@@ -248,7 +248,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
             self._record()
 
     def count_evaluations(self, count: int) -> None:
-        """Add `count` answers that a batched twin of the judge scored, none of them better than those offered."""
+        """Count answers that a batched copy of the judge scored, none of them better than those offered."""
         with self._lock:
             self.evaluations += count
             self._stale += count
@@ -268,11 +268,10 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         name
             How it was proven.
         certificate
-            What anybody can check it by, or a function that makes it at the end of the run; None without one.
+            Certificate of the bound, or a function that makes it at the end of the run; None without one.
         tolerance
-            Relative gap within which an objective is optimal as far as this proof can tell: `OPTIMALITY_TOLERANCE` for
-            one that loses nothing but the rounding of sums, `SOLVER_TOLERANCE` for one by a solver with tolerances or
-            units of its own.
+            Relative error of the proof: `OPTIMALITY_TOLERANCE` if only sums are rounded, `SOLVER_TOLERANCE` for a
+            solver with tolerances or units of its own.
 
         Raises
         ------
@@ -341,9 +340,9 @@ class Run(BaseRun[Problem[O_co], Placement, Evaluation], Generic[O_co]):
     Attributes
     ----------
     parts : dict
-        Runs of parts of the problem, by a key of the method's, for methods that come to the same parts again.
+        Runs of parts of the problem, by a key of the method, for methods that solve the same parts again.
     done : set of str
-        What an earlier method of a row has done, and a later one need not do again.
+        Steps that an earlier method of a row has done, and a later one need not repeat.
     """
 
     def __init__(
@@ -377,7 +376,7 @@ class Run(BaseRun[Problem[O_co], Placement, Evaluation], Generic[O_co]):
         placement
             A placement, or ``[num_ops]`` device indices.
         at_most
-            What the method promises that the objective does not exceed, in seconds.
+            Upper bound on the objective that the method promises, in seconds.
 
         Raises
         ------

@@ -1,13 +1,13 @@
-"""A common divisor of all times of a problem: what objectives are whole multiples of.
+"""Common divisor of all times of a problem, to which lower bounds are rounded up.
 
 Every objective of placekit is a sum of op times, transfer times and costs of subgraphs, or the largest of several such
-sums. If all of them are whole multiples of one step, so is the objective, and a lower bound of 59.99994 steps is one
-of 60.
+sums. If all times are whole multiples of one step, so is the objective. Then a lower bound of 59.99994 steps is a lower
+bound of 60 steps.
 
-**Tolerances.** A time is a multiple of the step if it is the nearest floating-point number to one, or a few next to it
-(`ULPS`): 0.055 is 55 times 0.001. A sum of such times differs from a multiple by parts in 1e10 at most, for up to a
-million terms. Bounds are rounded up from `BOUND_TOLERANCE` relative, above anything that a bound or an objective can be
-off, so that an optimum of 60 steps never becomes 61.
+**Tolerances.** A time counts as a multiple of the step if it is within `ULPS` floating-point numbers of one: 0.055 is
+55 times 0.001. A sum of up to a million such times differs from a multiple by at most parts in 1e10. A bound is rounded
+up only if it exceeds a multiple by more than `BOUND_TOLERANCE` (relative), which is more than any error of a bound or
+an objective. So an optimum of 60 steps never becomes 61.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from placekit.model.problem import Problem
 __all__ = ["BOUND_TOLERANCE", "common_step_s", "round_up_to_step", "time_step_s"]
 
 DECIMALS = 12
-"""Digits behind the decimal point of a second that are tried."""
+"""Number of decimal digits of a second that are tried."""
 MOST_STEPS = 2**40
-"""Steps of the largest time, at most: any float is a multiple of something small enough."""
+"""Largest number of steps of the largest time: every float is a multiple of some tiny step."""
 ULPS = 4.0
-"""How many units in the last place a time may be away from a multiple."""
+"""Largest distance of a time from a multiple, in units in the last place."""
 BOUND_TOLERANCE = 3e-6
 """Relative; see the module docstring. Well above the tolerance within which a result counts as optimal."""
 
 
 def time_step_s(problem: Problem) -> float | None:
-    """Return seconds that every objective of `problem` is a multiple of; None if there are none worth knowing.
+    """Return the step in seconds of which every objective of `problem` is a multiple; None if there is none.
 
     O(times * decimals).
     """
@@ -44,7 +44,7 @@ def time_step_s(problem: Problem) -> float | None:
 
 
 def common_step_s(*times_s: NDArray[np.float64]) -> float | None:
-    """Return the largest step, a whole number of some decimal unit, that all the times are multiples of, or None."""
+    """Return the largest step (a whole number of a decimal unit) that divides all times; None if there is none."""
     every = np.unique(np.concatenate(times_s))
     every = every[every > 0]
     if not len(every):

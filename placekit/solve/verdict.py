@@ -1,4 +1,4 @@
-"""Verdict on a split: a placement against every simpler way of running the model, all scored by the judge."""
+"""Verdict on a split: a comparison with every simpler way of running the model, all scored by the judge."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
     problem
         The problem.
     answer
-        A placement, or a result: one without a placement says why, one with a bound how good others can be.
+        A placement, or a result. A result also has the bound, or the reason why there is no placement.
     whole
-        The same model on one device of all cores of the machine; None where its costs are not known. A result that
-        was compared with it before is compared with the same number again.
+        The same model on one device of all cores of the machine; None if its costs are not known. Then the number in
+        the earlier verdict of a result is used again.
 
     Returns
     -------
@@ -82,8 +82,8 @@ def _why_none(violations: Sequence[Violation], status: str) -> str:
 def serial_latency_s(problem: Problem, placement: Placement) -> float | None:
     """Return the seconds of one sample that goes through the parts of a placement one after another.
 
-    Of a team the slowest member takes the sample. None for a training graph, whose samples are no inferences, and
-    where the objective's runtime cannot be asked.
+    The slowest member of a team takes the sample. None for a training graph, and if the serial latency does not know a
+    feature of the problem, such as direct links.
     """
     if problem.graph.is_backward.any():
         return None

@@ -1,31 +1,33 @@
-r"""Methods that know nothing of direct links between devices: they work on a relaxation that has none.
+r"""Relaxation without direct links between devices, for methods that do not know them.
 
-There all tensors go through host memory, in :math:`c'_{u,k}` for a device of kind :math:`k`: the least that any pair of
-a device :math:`a` of that kind and another device :math:`b` can make :math:`a` pay for it,
+In the relaxation all tensors go through host memory. A device of kind :math:`k` pays :math:`c'_{u,k}` for tensor
+:math:`u`: the least that a device :math:`a` of that kind may pay for it with any other device :math:`b`,
 
 .. math:: c'_{u,k} = \min_{a \in k,\, b \ne a} \begin{cases} c_{u,k} & \text{through host memory} \\
     s\, p_{u,l} & \text{over the direct link } l \end{cases}
 
-with :math:`s = 1` where both ends pay for a direct transfer, :math:`s = 1/2` where the receiver alone does, in an
-objective where only the sum of what the two ends pay counts (`Objective.direct_ends`). No placement costs more there.
+with :math:`s = 1` if both ends pay for a direct transfer, and :math:`s = 1/2` if only the receiver pays, in an
+objective that adds up both ends (`Objective.direct_ends`).
 
-Where costs are loads:
+Claim: no placement costs more in the relaxation. If costs are loads:
 
-- A receiver has one sender; alone it pays :math:`c` or :math:`p`, no less than :math:`c'`.
-- A sender pays :math:`c` if some receiver takes the way through host memory. Else all receivers have direct links, and
-  it pays :math:`p` for one of them at least if :math:`s = 1`.
-- If :math:`s = 1/2`, :math:`p` of a direct receiver is no less than :math:`c'` of the receiver and :math:`c'` of its
-  sender together, and one receiver's :math:`p` is enough to account for the sender.
+1. A receiver has one sender, and pays :math:`c` or :math:`p`. Neither is less than :math:`c'`.
+2. A sender pays :math:`c` if some receiver is reached through host memory. Otherwise all receivers have direct links,
+   and with :math:`s = 1` the sender pays :math:`p` for at least one of them.
+3. With :math:`s = 1/2`, :math:`p` of a direct receiver is no less than :math:`c'` of the receiver plus :math:`c'` of
+   its sender. One receiver is enough to account for the sender.
 
-Where costs are delays (the makespan, :math:`s = 1/2`): from device a to b a tensor takes :math:`c'_a + c'_b` there,
-which is no more than :math:`c_a + c_b` through host memory, and no more than :math:`p/2 + p/2` over a direct link. Let
-every device run its ops in the order in which it runs them here. Then the buses send in the same order, too, every
-start is a maximum of sums of ops and transfers that are no longer, and no op ends later. (Without steps a device of the
-relaxation may choose another order and end later, but the optimum is over all orders.)
+If costs are delays (the makespan, :math:`s = 1/2`):
 
-So bounds, and proofs that nothing is feasible, hold; the judge scores what is found under the problem itself. There all
-devices of a kind are alike. Here they are not if they are on different nodes, so a placement that is the best yet is
-tried with such devices exchanged, too.
+1. From device a to b a tensor takes :math:`c'_a + c'_b` in the relaxation. That is at most :math:`c_a + c_b`, the time
+   through host memory, and at most :math:`p/2 + p/2`, the time over a direct link.
+2. Let every device run its ops in the same order as in the problem itself. Then the buses send in the same order, too.
+3. Every start is a maximum of sums of ops and transfers that are no longer, so no op ends later. The optimum of the
+   relaxation is over all orders, and no higher.
+
+So bounds and proofs of infeasibility hold. The judge scores placements under the problem itself. In the relaxation
+devices of a kind are equal, but here they may be on different nodes. So the best placement is also tried with such
+devices exchanged.
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ from placekit.solve.method import Run
 __all__ = ["least_transfer_s", "run_without_links", "without_links"]
 
 KEY = "without links"
-"""Of the last run on the relaxation among `Run.parts`."""
+"""Key of the last run on the relaxation in `Run.parts`."""
 MOST_EXCHANGED = 16
-"""Devices up to which pairs of them are exchanged."""
+"""Largest number of devices of which pairs are exchanged."""
 
 
 def least_transfer_s(problem: Problem) -> NDArray[np.float64]:
-    """``[num_tensors, num_kinds]`` the least seconds that a device of each kind pays for a tensor that it moves.
+    """Return the least seconds that a device of each kind pays for each tensor, ``[num_tensors, num_kinds]``.
 
     See the module docstring. O(tensors * pairs of a kind and a node).
     """
@@ -67,7 +69,7 @@ def least_transfer_s(problem: Problem) -> NDArray[np.float64]:
 
 
 def without_links(problem: Problem) -> Problem:
-    """Return the problem without direct links in which no placement costs more; itself if it has none."""
+    """Return the relaxation of the problem without direct links; the problem itself if it has none."""
     if not problem.has_direct_links:
         return problem
     devices = tuple(device.replace(node=None) for device in problem.platform.devices)
@@ -78,7 +80,7 @@ def without_links(problem: Problem) -> Problem:
 
 
 def run_without_links(run: Run) -> Run:
-    """Return a run on the relaxation, which passes on what it finds and proves; `run` itself without links."""
+    """Return a run on the relaxation that passes on placements and bounds; `run` itself without links."""
     if not run.problem.has_direct_links:
         return run
     lift = Lift(without_links(run.problem), is_bound=True)
@@ -86,10 +88,10 @@ def run_without_links(run: Run) -> Run:
 
 
 class _Exchanging(LiftedRun):
-    """A run of the relaxation; its best placements are tried with devices of a kind exchanged between nodes."""
+    """Run of the relaxation whose best placements are also tried with devices of a kind exchanged between nodes."""
 
     def keep(self, answer: Placement, at_most: float | None = None) -> Evaluation:
-        """Judge a placement here, and, if it may be the best, there, with devices exchanged, too."""
+        """Judge a placement, and offer it to the outer run, also with devices exchanged."""
         before = self.objective
         evaluation = super().keep(answer, at_most)
         if evaluation.is_feasible and self.objective != before:
@@ -97,7 +99,7 @@ class _Exchanging(LiftedRun):
         return evaluation
 
     def _exchange(self, answer: Placement) -> None:
-        """Exchange two devices of a kind on different nodes as long as that makes the placement better there."""
+        """Exchange two devices of a kind on different nodes as long as that improves the placement of the outer run."""
         outer, problem = self.outer, self.outer.problem
         platform, kind = problem.platform, problem.platform.kind_of_device
         if platform.num_devices > MOST_EXCHANGED:

@@ -1,10 +1,10 @@
-"""Methods that know nothing of memory that ops share: they work on problems that have none.
+"""Relaxation without memory that ops share, for methods that do not know such memory.
 
-Without its blocks (:mod:`placekit.model.memory`) a problem is a relaxation: what fits with them fits without them. So
-bounds, and proofs that nothing is feasible, hold; what a method finds the judge looks at under the problem itself. If
-the best of the relaxation does not fit, the method works again with smaller devices: less what the ops of the best
-placement needed together and not alone. If that finds nothing, every block counts for its first op. What is proven then
-does not count.
+1. Without its blocks (:mod:`placekit.model.memory`) a problem is a relaxation: a placement that fits with them fits
+   without them. So bounds and proofs of infeasibility hold. The judge scores placements under the problem itself.
+2. If the best placement of the relaxation does not fit, the method works again with smaller devices. Each device loses
+   the bytes that the ops of that placement share. Bounds found there are dropped.
+3. If nothing fits then, every block counts for its first op.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from placekit.solve.stop import StopReason
 __all__ = ["without_shared_memory", "work_without_shared_memory"]
 
 SHARE = 0.5
-"""Of the time left, the part that each but the last of the problems may take."""
+"""Share of the time left that each problem but the last may take."""
 TRIES = 3
-"""Times that devices are made smaller."""
+"""Number of times that devices are made smaller."""
 KEY = "without shared memory"
-"""Of the last run on the relaxation among `Run.parts`."""
+"""Key of the last run on the relaxation in `Run.parts`."""
 
 
 def work_without_shared_memory(method: Method, run: Run) -> StopReason:
-    """Let `method` work on the relaxation of `run`, then on smaller devices, as the module docstring says."""
+    """Let `method` work on the relaxation of `run`, then with smaller devices (see the module)."""
     lift = Lift(without_shared_memory(run.problem), is_bound=True)
     relaxed = resumed(run, KEY, lambda: LiftedRun(run, lift, SHARE * left_s(run)))
     reason = method.run(relaxed)
@@ -47,12 +47,12 @@ def work_without_shared_memory(method: Method, run: Run) -> StopReason:
 
 
 def without_shared_memory(problem: Problem) -> Problem:
-    """Return the problem without its blocks, in which more fits."""
+    """Return the problem without its blocks, which is a relaxation."""
     return problem.replace(costs=problem.costs.replace(blocks=None))
 
 
 def _smaller(run: Run, before: LiftedRun) -> Iterator[LiftedRun]:
-    """Yield runs with less memory, as long as the best placement of the one before does not fit."""
+    """Yield runs with less memory, as long as the best placement of the previous run does not fit."""
     problem, platform = run.problem, run.problem.platform
     missing = np.zeros(len(platform.kinds))
     for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Worth of each device: the problem is solved anew without the device."""
+"""Worth of each device: the objective of the best placement found without the device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Worth:
     bound_s
         Proven bound without the device; None without one.
     factor
-        Objective without the device over the objective with it: how many times it makes the placement as fast.
+        Speedup by the device: the objective without the device over the objective with it.
     is_proven
         True if no placement without the device is better than `objective_s`, or if there is none at all.
     is_needed
@@ -49,9 +49,9 @@ class Worth:
 
 
 def worth_candidates(problem: Problem, placement: Placement) -> Iterator[tuple[int, bool]]:
-    """Yield one device of every kind, and whether the placement uses it; one that is not used where there is one.
+    """Yield one device of every kind, and whether the placement uses it. Unused devices are preferred.
 
-    Devices of one kind are equal, so that each of them brings the same.
+    Devices of one kind are equal, so one device stands for its kind.
     """
     used_teams = set(placement.device_of_op.tolist())
     used = {device for team in placement.teams if team[0] in used_teams for device in team}

@@ -1,4 +1,4 @@
-"""Lower bounds on the makespan, the quick ones first; the best one is the problem's."""
+"""Lower bounds on the makespan, the quick ones first."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ MAX_LOOKS = 4
 
 
 class Look(NamedTuple):
-    """Facts that hold in every schedule within a limit.
+    """Windows and bound of all schedules within a limit.
 
     Parameters
     ----------
     tasks
-        The tasks, without devices that are too dear.
+        The tasks, without devices that are too expensive.
     windows
         Their windows.
     least_s
-        Seconds that a schedule as long as the limit needs, at least: the limit is refuted if they exceed it. They are
-        no bound on shorter schedules; up to the limit they only tell which case is nearer to being refuted.
+        Least seconds of a schedule as long as the limit; above the limit they refute it. Below the limit they are no
+        lower bound, and only tell which case is nearer to being refuted.
     """
 
     tasks: Tasks
@@ -45,14 +45,15 @@ def quick_bounds(tasks: Tasks, limit_s: float | None = None) -> Iterator[tuple[f
     """Yield lower bounds in seconds with their names and certificates.
 
     1. *critical path with transfers*: head, time and tail of an op (:mod:`placekit.solvers.makespan.bounds.windows`);
-    2. *shared work*: what the seconds of all devices are worth (:mod:`placekit.solvers.makespan.bounds.shared_work`).
+    2. *shared work*: a linear program shares out the work over all devices
+       (:mod:`placekit.solvers.makespan.bounds.shared_work`).
 
     Parameters
     ----------
     tasks
         The problem.
     limit_s
-        Makespan of a schedule that is known, for scale.
+        Makespan of a known schedule, as a scale.
     """
     windows = narrow(tasks)
     if windows is None:
@@ -66,10 +67,9 @@ def quick_bounds(tasks: Tasks, limit_s: float | None = None) -> Iterator[tuple[f
 
 
 def look(tasks: Tasks, limit_s: float) -> Look | None:
-    """Return what holds under a limit on the makespan; None if no schedule keeps it.
+    """Return the windows and the bound under a limit on the makespan; None if no schedule keeps the limit.
 
-    Where sharing out the work says that a class is too dear for a device, the device is closed for it, which narrows
-    the windows again.
+    If a device is too expensive for a class by shared work, the device is closed, which narrows the windows again.
     """
     most_s, looks_left = limit_s * (1 + SLACK), MAX_LOOKS
     while True:

@@ -1,25 +1,25 @@
-r"""Work shared out over unequal devices, window by window: a bound on the makespan, and what an op costs where.
+r"""Lower bound on the makespan from sharing out work over unequal devices, window by window.
 
-Let a schedule of makespan at most T be given, :math:`x_{cg} \in \{0, 1\}` say that class c runs on group g of
-:math:`n_g` equal devices, and J be the ops that start on g no earlier than a and are followed there by no less than b
-(heads :math:`r_{vg} \ge a`, tails :math:`q_{vg} \ge b`). If k devices of the group run ops of J, these are idle before
-their first op of J and behind their last one; those are different ops on different devices, so with the k smallest
-heads and tails of J
+Let a schedule of makespan at most T be given. :math:`x_{cg} \in \{0, 1\}` says that class c runs on group g of
+:math:`n_g` equal devices. J are the ops with heads :math:`r_{vg} \ge a` and tails :math:`q_{vg} \ge b`.
+
+1. If k devices of the group run ops of J, each of them is idle before its first op of J and after its last one.
+2. These are different ops on different devices. So with the k smallest heads and tails of J
 
 .. math:: \sum_c x_{cg} \sum_{v \in c \cap J} p_{vg} \;\le\; \max_{k \le n_g} \bigl( k T - r_{(1)} - \ldots - r_{(k)}
           - q_{(1)} - \ldots - q_{(k)} \bigr).
 
-The linear program asks for the least T with such shares :math:`x \ge 0`, :math:`\sum_g x_{cg} = 1`, with the k that is
-right for a given limit on T. If it needs more than the limit, no schedule keeps it.
+The linear program finds the least T with shares :math:`x \ge 0`, :math:`\sum_g x_{cg} = 1`, for the k that is right for
+a given limit on T. If this T exceeds the limit, no schedule keeps the limit.
 
 With any multipliers :math:`y_i \ge 0` of the rows, scaled to :math:`\sum_i y_i k_i = 1`, an op costs
 :math:`\pi_{vg} = p_{vg} \sum_{i \ni v} y_i` on g, and by weak duality
 
 .. math:: T \;\ge\; \sum_c \min_g \sum_{v \in c} \pi_{vg} + \sum_i y_i \bigl( r_{(1)} + \ldots + q_{(k_i)} \bigr),
 
-which is how the bound is evaluated, so the solver need not be trusted. With another group in place of a minimum the
-right-hand side is still no more than the makespan of a schedule that uses it: what it pays above the cheapest, the
-surcharge, closes the group for the class if the limit does not bear it.
+The bound is evaluated by this formula, so the solver need not be trusted. The *surcharge* of a group for a class is
+what the class pays there above its cheapest group. A schedule that uses the group takes at least the bound plus the
+surcharge. If that exceeds the limit, the group is closed for the class.
 
 References
 ----------
@@ -62,11 +62,11 @@ class Shares(NamedTuple):
     Parameters
     ----------
     bound_s
-        If it exceeds the limit, no schedule keeps the limit.
+        Lower bound; above the limit it proves that no schedule keeps the limit.
     surcharge_s
-        ``[C, G]`` what `bound_s` rises by if the class goes to the group; infinity where it cannot be.
+        ``[C, G]`` increase of `bound_s` if the class runs on the group; infinity where it cannot.
     rows, multipliers
-        Of each group, its rows and ``[R]`` what these are worth.
+        Rows of each group, and their multipliers ``[R]``.
     """
 
     bound_s: float
@@ -75,7 +75,7 @@ class Shares(NamedTuple):
     multipliers: Sequence[NDArray[np.float64]]
 
     def certificate(self, tasks: Tasks) -> SharedWork:
-        """Return what proves the bound, if the rows hold of every device by itself; `tasks` list all devices."""
+        """Return the certificate of the bound, if the rows hold for every device alone; `tasks` list all devices."""
         return SharedWork(
             tuple(
                 (tuple(np.flatnonzero(tasks.group == g).tolist()), tuple(tasks.op[part.ops[is_in]].tolist()), float(y))
@@ -86,7 +86,7 @@ class Shares(NamedTuple):
 
 
 def shared_work(windows: Windows, limit_s: float) -> Shares | None:
-    """Return how the work of `windows`, made by `limit_s`, can be shared out; None if nothing is known."""
+    """Share out the work of `windows` under the limit `limit_s`; None if the solver finds nothing."""
     tasks = windows.tasks
     return share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s)
 
@@ -94,13 +94,13 @@ def shared_work(windows: Windows, limit_s: float) -> Shares | None:
 def shared_work_of_all(windows: Windows, low_s: float, unit_s: float) -> Shares | None:
     r"""Return a bound on the makespan from the windows of all schedules; None if nothing is known.
 
-    A row of the module docstring holds with the smallest head and the smallest tail of J for every device of the group
-    as well, as long as no makespan is less than both, which the known bound `low_s` tells. It says then of every device
-    by itself that its ops of J are between them. With any multipliers the bound is
+    A row of the module docstring also holds for each device of the group alone, with the smallest head and the smallest
+    tail of J: the ops of J on the device lie between the two. This needs a makespan of at least head plus tail, which
+    the known bound `low_s` guarantees. With any multipliers the bound is
 
     .. math:: \sum_i y_i n_i \bigl( \min_J r + \min_J q \bigr) + \sum_c \min_g \sum_{v \in c} \pi_{vg} ,
 
-    whatever the limit, so `unit_s`, about a makespan, is a unit of time only.
+    for any limit. So `unit_s`, about a makespan, is only a unit of time.
     """
     tasks = windows.tasks
     return share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, unit_s, low_s=low_s)
@@ -131,7 +131,7 @@ def share_out(
     limit_s
         The limit; finite.
     low_s
-        Take the rows of :func:`shared_work_of_all`, with this bound.
+        Known bound; use the rows of :func:`shared_work_of_all`.
 
     Returns
     -------
@@ -172,19 +172,19 @@ def share_out(
 
 
 class _Rows(NamedTuple):
-    """The rows of one group, in units of the limit.
+    """Rows of one group, in units of the limit.
 
     Parameters
     ----------
     ops
-        ``[N]`` ops that can be there.
+        ``[N]`` ops that can run there.
     time
         ``[N]`` their times.
     is_in
         ``[R, N]`` the sets J, none of them empty.
     devices, idle
-        ``[R]`` the k with the largest right-hand side, and the heads and tails in it; or all devices, each with the
-        smallest ones, in rows that hold of every device.
+        ``[R]`` the k with the largest right-hand side, and the heads and tails in it. In rows that hold for every
+        device: the number of devices, each with the smallest head and tail.
     """
 
     ops: NDArray[np.int64]

@@ -1,33 +1,33 @@
-r"""Earliest starts and latest ends of every op, and where it can be, if the makespan is at most a given T.
+r"""Earliest starts, latest ends and possible devices of every op, if the makespan is at most a given T.
 
 **Head** :math:`r_{vd}`: no schedule starts op v on device d earlier. Ops are taken in topological order. For one
-(v, d), going back from v, let :math:`B(u, g)` be the least time from the end of an ancestor u on device g to the start
-of v on d: along every path from u to v the ops take their times on some devices and every change of device costs its
-delay, so
+(v, d), let :math:`B(u, g)` be the least time from the end of an ancestor u on device g to the start of v on d. Along
+every path from u to v the ops take their times, and every change of device costs its delay, so
 
 .. math:: B(u, g) = \max_{u \to w} \min_f \bigl( c_{uw}(g, f) + p_{wf} + B(w, f) \bigr), \qquad
           u \to v \text{ contributes } c_{uv}(g, d).
 
-Then (a) v on d starts no earlier than :math:`\min_g (r_{ug} + p_{ug} + B(u, g))` for every ancestor u; and (b) let
-:math:`R_u` be the same minimum over :math:`g \ne d`: if v starts before :math:`R_u`, then u runs on d. The ancestors
-with :math:`R_u > \tau` therefore either delay v beyond :math:`\tau`, or they all run on d before v, one after another
-and none before its head. With the ancestors sorted by falling R, v starts no earlier than
+1. For every ancestor u, v on d starts no earlier than :math:`\min_g (r_{ug} + p_{ug} + B(u, g))`.
+2. Let :math:`R_u` be the same minimum over :math:`g \ne d`. If v starts before :math:`R_u`, then u runs on d.
+3. So the ancestors with :math:`R_u > \tau` either delay v beyond :math:`\tau`, or all of them run on d before v, one
+   after another and none before its head.
+4. With the ancestors sorted by falling R, v starts no earlier than
 
 .. math:: \min_k \max \bigl( R_{(k+1)},\; \text{one-machine makespan of } \{(1), \ldots, (k)\} \text{ on } d \bigr),
 
 because the one-machine makespan of more jobs is no smaller. Ancestors in the class of v have :math:`R = \infty`.
-This is the bound of Papadimitriou and Yannakakis for unlimited duplication, made for ops that run once, on devices that
-differ. **Tails** are the heads of the reversed graph: a schedule read backwards is a schedule of it.
+This is the bound of Papadimitriou and Yannakakis for unlimited duplication, extended to ops that run once, on unequal
+devices. **Tails** are the heads of the reversed graph: a schedule read backwards is a schedule of that graph.
 
-**Propagation** with a limit T. An op cannot be on d if head + time + tail exceeds T. A class is one machine's work: if
-its preemptive one-machine bound (heads, times, tails) exceeds T on d, d is closed for it.
-All of this holds in every schedule of makespan at most T, so repeating it is right; a class without device is a proof
-that there is none.
+**Propagation** with a limit T. An op cannot run on d if head + time + tail exceeds T. All ops of a class run on one
+device. So d is closed for the class if the preemptive one-machine bound of these ops (heads, times, tails) exceeds T.
+All of this holds in every schedule of makespan at most T, and may be repeated. A class without a device proves that
+there is no such schedule.
 
 Notes
 -----
-One head costs O(ancestors + edges between them * devices**2); at most `MAX_ANCESTORS` nearest ancestors are looked at,
-and so few that all heads together cost about `MAX_LOOKS` (fewer only weaken the bound):
+One head costs O(ancestors + edges between them * devices**2). At most the `MAX_ANCESTORS` nearest ancestors are used,
+and so few that all heads together cost about `MAX_LOOKS`; fewer ancestors only weaken the bound. In all:
 O(ops * devices * min(edges, limit) * devices**2), with at most three devices of each group
 (:func:`~placekit.solvers.makespan.schedule.tasks.representatives`).
 
@@ -79,7 +79,7 @@ class HeadsTails:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """When and where ops can run in schedules of makespan at most a limit.
+    """Heads, tails and open devices of ops in schedules of makespan at most a limit.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Windows:
         closed as the limit demands.
     head_s, tail_s
         ``[V, D]`` least seconds before the start, and after the end, of each op on each representative device;
-        infinity where it cannot be.
+        infinity where the op cannot run.
     """
 
     tasks: Tasks
@@ -112,7 +112,7 @@ class Windows:
 
 
 def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None = None) -> Windows | None:
-    """Propagate a limit on the makespan until nothing changes, or the solve has to end: all that is known then holds.
+    """Propagate a limit on the makespan until nothing changes, or until the solve has to end.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
     limit_s
         Makespan T; infinity for the windows of all schedules.
     heads_tails
-        Least times before and after some ops that are known from elsewhere.
+        Further known least times before and after ops.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
 def _close(
     tasks: Tasks, is_open: NDArray[np.bool_], head: NDArray[np.float64], tail: NDArray[np.float64], most_s: float
 ) -> Tasks:
-    """Return the tasks with devices closed where an op of a class is late, or all of them together, or do not fit."""
+    """Close the devices on which an op of a class, or the whole class, is too late or does not fit."""
     class_bytes = np.bincount(tasks.class_of_op, weights=tasks.memory_bytes, minlength=tasks.num_classes)
     class_open = class_bytes[:, None] <= tasks.limit_bytes
     np.logical_and.at(class_open, tasks.class_of_op, is_open)
@@ -200,7 +200,7 @@ class _Lists(NamedTuple):
 
 @njit
 def _argsort(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Return the places of the first `count` values by rising value. Numba's own takes seconds to compile."""
+    """Return the indices that sort the first `count` values. Numba's own argsort takes seconds to compile."""
     keys, heap = np.empty(count), np.empty(count, dtype=np.int64)
     for i in range(count):
         push(keys, heap, 0, i, values[i], i)
@@ -252,7 +252,7 @@ def _heads(
     given_s: NDArray[np.float64],
     max_ancestors: int,
 ) -> NDArray[np.float64]:
-    """Return the heads of the module docstring."""
+    """Return the heads that the module docstring defines."""
     num_ops, num_devices = time_s.shape
     head = np.full((num_ops, num_devices), np.inf)
     reach = np.full((num_ops, num_devices), -np.inf)  # B

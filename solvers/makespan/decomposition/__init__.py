@@ -1,6 +1,6 @@
-"""Parts as problems of their own. In: a problem, and a schedule or a limit. Out: smaller problems, and the way back.
+"""Parts of a problem as problems of their own, with the way back to the whole.
 
-- `stretch`: a window of a sequence, for annealing; heads and tails that its outside leaves
+- `stretch`: a window of a sequence, for annealing; heads and tails come from the ops outside
 - `neighbourhood`: a window of a timetable with some free ops, for the constraint program
-- `case_split`: a class on one device or another; a limit is refuted if it is in every case
+- `case_split`: a class on one device or another; a limit that is refuted in every case is refuted
 """

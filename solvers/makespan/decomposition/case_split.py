@@ -1,13 +1,12 @@
-r"""Limits refuted case by case: a class runs on one device or another, and neither leaves enough time.
+r"""Refutation of limits case by case: a class runs on one device or another, and no case leaves enough time.
 
 Windows (:mod:`placekit.solvers.makespan.bounds.windows`) and shares
-(:mod:`placekit.solvers.makespan.bounds.shared_work`) know nothing of
-where the first op runs, so every device may think that it has it. Once that is fixed, the others must wait for its
-tensor; heads and tails grow, devices close, and the linear program has less to share out. A limit is
-refuted if it is refuted in all cases, which may need cases of their own.
+(:mod:`placekit.solvers.makespan.bounds.shared_work`) assume that the first op may run on any device. If its device is
+fixed, all others must wait for its tensor: heads and tails grow, devices close, and the linear program has less to
+share out. A limit is refuted if it is refuted in all cases. A case may be split into cases of its own.
 
-Which class makes the cases is a matter of speed alone: strong branching among the classes that have helped most so far,
-and some random ones. Equal devices make one case; the one chosen is a group of its own from then on.
+The choice of the class affects speed only: strong branching among the classes that have helped most so far, and some
+random ones. Equal devices make one case; the device that is chosen is a group of its own from then on.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ def refute_by_cases(
     should_stop: Callable[[], bool],
     rounds: int | None = None,
 ) -> Iterator[float]:
-    """Yield limits in seconds, each larger than the one before, below which no schedule stays.
+    """Yield rising lower bounds in seconds: limits that no schedule keeps.
 
     Parameters
     ----------
     tasks
         The tasks with all devices.
     low_s, high_s
-        A limit that is refuted, and a makespan that is known.
+        A refuted limit, and the makespan of a known schedule.
     rng
         Source of the random candidates.
     should_stop
         Asked before every case.
     rounds
-        How often the steps may become too small before it gives up; None for ever.
+        How often steps may become too small before the search gives up; None for no end.
 
     Notes
     -----
@@ -75,7 +74,7 @@ def refute_by_cases(
 
 
 class _Tree:
-    """Cases of cases, and what is remembered of the classes that made them."""
+    """Tree of cases, with statistics of the classes that made them."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class _Tree:
         self.is_exhausted = False
 
     def refutes(self, limit_s: float, nodes: int) -> bool:
-        """Return True if `limit_s` is refuted; False if not, or not within so many nodes.
+        """Return True if `limit_s` is refuted within the number of nodes.
 
         Afterwards `is_exhausted` is True if a case remains in which every class has its device.
         """
@@ -129,7 +128,7 @@ class _Tree:
         return all(self._splits(case, limit_s) for case in sorted(best, key=lambda case: case.least_s))
 
     def _candidates(self, parent: Look) -> list[int]:
-        """Return classes that more than one device may run, the promising ones first."""
+        """Return classes with more than one open device, the promising ones first."""
         tasks, windows, _ = parent
         open_groups = np.zeros((tasks.num_classes, len(tasks.group_size)), dtype=bool)
         op, device = np.nonzero(np.isfinite(windows.tasks.time_s))

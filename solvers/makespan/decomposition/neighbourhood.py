@@ -1,12 +1,12 @@
 r"""A window of a schedule as a problem of its own, for the constraint program.
 
-What is before and after the window stays as it is, and gives heads and tails by device
-(:func:`~placekit.solvers.makespan.decomposition.stretch.borders_of`). *Inside*, the ops that are not free keep their
-devices and their order among themselves; the free ones go anywhere.
+The schedule before and after the window stays fixed, and gives heads and tails by device
+(:func:`~placekit.solvers.makespan.decomposition.stretch.borders_of`). Inside the window free ops may move anywhere. All
+other ops keep their devices and their order among themselves.
 
-The schedule put together ends at the larger of the window's makespan (heads and tails included) and what does not
-touch the window. Devices are not interchangeable here, and an op whose class has members elsewhere is not free. Each
-device has the bytes that the ops outside leave. Building it takes O(ops + edges * devices).
+The new schedule ends with the window's makespan (heads and tails included), or with a path that does not touch the
+window, whichever is later. Devices are not interchangeable here, and an op whose class has members outside is not free.
+Each device has the bytes that the ops outside leave. Building the problem takes O(ops + edges * devices).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Neighbourhood:
     Parameters
     ----------
     low, high
-        Its first op by start, and the one behind its last.
+        First op of the window by start, and one past the last.
     ops
-        ``[W]`` positions (in the order of the tasks) of its ops, in topological order.
+        ``[W]`` positions of the ops (in the order of the tasks), in topological order.
     tasks
-        Its tasks, every device a group of its own.
+        Tasks of the window, every device a group of its own.
     heads_tails
-        Heads and tails from outside.
+        Heads and tails from the ops outside.
     orders
         Pairs of ops of the window that keep their order.
     is_everything
@@ -59,7 +59,7 @@ class Neighbourhood:
 
 
 def critical_ops(flat: SequenceProblem, tasks: Tasks, timetable: Timetable) -> NDArray[np.int64]:
-    """Return the ops that cannot be delayed without delaying the end."""
+    """Return the critical ops: delaying one of them delays the end."""
     to_end_s = time_to_ends(flat, *_in_graph(tasks, timetable)[:2])[tasks.op]
     return np.flatnonzero(timetable.start + to_end_s >= float(np.max(timetable.finish)) * (1 - 1e-9))
 
@@ -79,7 +79,7 @@ def cut_out(
     Parameters
     ----------
     flat, tasks, timetable
-        The problem, as both searches see it, and a schedule in seconds.
+        The problem in both of its forms, and a schedule in seconds.
     low, high
         The window.
     is_free

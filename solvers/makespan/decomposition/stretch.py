@@ -1,8 +1,8 @@
-r"""A stretch of the sequence as a problem of its own: what comes before and after it stays as it is.
+r"""A stretch of the sequence as a problem of its own: the ops before and after the stretch stay fixed.
 
-In the schedule of a sequence let the ops at the positions from `low` to `high` be free in device and order, and all
-others keep both. Let :math:`H_w` be the longest time from the start of a later op w to the end of the schedule: along
-transfers, and along the order of every device. Then no schedule time outside the stretch is needed to judge a change:
+The ops at the positions from `low` to `high` may change device and order; all others keep both. Let :math:`H_w` be the
+longest time from the start of a later op w to the end of the schedule, along transfers and the order of every device.
+Then a change is judged by the stretch alone:
 
 .. math::
 
@@ -11,12 +11,12 @@ transfers, and along the order of every device. Then no schedule time outside th
                    \max_d \bigl( free_d + H_{next(d)} \bigr) \Bigr)
 
 with v in the stretch, u and w outside, :math:`free_d` the time at which device d is done with the stretch, and next(d)
-the op that it runs then. That is exactly the largest length of all paths through the stretch; others do not change. A
-critical path lasts from the beginning to the end, so it passes every stretch of a schedule that is sorted by time,
-unless a transfer leaps over it: what a stretch gains the schedule gains, up to the next longest path beside it.
+the op that d runs next. This T is exactly the length of the longest path through the stretch, and other paths do not
+change. A critical path lasts from the beginning to the end. So it passes every stretch of a schedule that is sorted by
+time, unless a transfer spans the stretch. What a stretch gains the schedule gains, up to the next longest path.
 
-A proposal costs O(ops and edges of the stretch) instead of all. Contention is left out: there a transfer of an op in
-the stretch can delay one of an op behind it.
+A proposal costs O(ops and edges of the stretch). Problems with contention have no stretches: a transfer of an op in the
+stretch could delay the transfer of a later op.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Borders(NamedTuple):
     Parameters
     ----------
     release_s, after_s
-        ``[W, D]`` when the inputs from before are on each device, and what follows the end of an op there; ops in the
-        order of the sequence.
+        ``[W, D]`` time at which the inputs from earlier ops are on each device, and least time after the end of an op
+        there; ops in the order of the sequence.
     free_s, then_s
-        ``[D]`` when each device is done with what is before, and what follows its last op of the window.
+        ``[D]`` time at which each device is done with earlier ops, and least time after its last op of the window.
     """
 
     release_s: NDArray[np.float64]
@@ -53,7 +53,7 @@ class Borders(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Ops that are free, and their problem.
+    """Free ops, and their problem.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Stretch(NamedTuple):
 
 
 def time_to_ends(flat: SequenceProblem, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> NDArray[np.float64]:
-    """``[V]`` longest time from the start of each op to the end of all, if devices and orders stay. O(ops + edges)."""
+    """Return the longest time from the start of each op to the end, if devices and orders stay. O(ops + edges)."""
     to_end_s = np.zeros(len(sequence))
     time_to_end(flat, device, sequence, to_end_s, np.zeros(flat.time_s.shape[1]), len(sequence))
     return to_end_s
@@ -82,7 +82,7 @@ def borders_of(
     low: int,
     high: int,
 ) -> Borders:
-    """Return the borders of the positions from `low` to `high` (exclusive); the bus is left out.
+    """Return the borders of the positions from `low` to `high` (exclusive), without contention.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def cut_stretch(
 ) -> Stretch:
     """Return the problem of the positions from `low` to `high` (exclusive).
 
-    A class that has ops outside keeps its device; the bytes outside are taken off the limits.
+    A class that has ops outside keeps its device. Memory limits are reduced by the bytes outside.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Methods ``cpsat`` and ``bound`` for the makespan: the exact search, and the bounds.
 
-The exact search asks the constraint program for a schedule up to a limit that is lower than the best makespan known,
-and so narrows the windows. A limit far below is refuted in a fraction of the time that one just below takes, so the
-limits rise (:func:`limit_to_refute`). One worker that learns clauses does that, without linear relaxation, objective
-or cumulative: on one core it is faster than eight workers with other strategies are on two.
+The exact search asks the constraint program for a schedule up to a limit below the best known makespan, which narrows
+the windows. A limit far below is refuted much faster than one just below, so the limits rise (:func:`limit_to_refute`).
+One worker that learns clauses does that, without linear relaxation, objective or cumulative constraint. On one core it
+is faster than eight workers with other strategies on two.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ the best makespan itself."""
 
 
 def solve_makespan(run: Run[Makespan], workers: Callable[[int], int]) -> StopReason:
-    """Build the model from the best placement known, and solve it; again whenever a better one narrows it.
+    """Build and solve the model from the best known placement, again whenever a better placement narrows it.
 
     Parameters
     ----------
     run
         The run; its problem's objective is the makespan.
     workers
-        Number of CP-SAT's workers by the number of variables.
+        Returns the number of CP-SAT workers for a number of variables.
     """
     proof = Proof(run)
     tasks = proof.tasks
@@ -84,22 +84,22 @@ def solve_makespan(run: Run[Makespan], workers: Callable[[int], int]) -> StopRea
 
 
 def limit_to_refute(run: Run) -> float:
-    """Return the limit for the next program: the best makespan known, or one below it to refute first; else infinity.
+    """Return the limit for the next program: at most the best known makespan; infinity without one.
 
-    The program refutes a limit far below the best makespan in a fraction of the time that it needs for one just below
-    it, so the gap is divided by `GAP_DIVISOR`, down to the gap that is asked for.
+    A limit far below the best makespan is refuted much faster than one just below. So the gap is divided by
+    `GAP_DIVISOR`, down to the gap that is asked for.
     """
     if run.objective is None:
         return math.inf
     left = max((1.0 if run.gap is None else run.gap) / GAP_DIVISOR, run.asked_gap)
     if left < LEAST_GAP:
         return run.objective
-    # a hair above, so that a refuted limit is a gap that was asked for
+    # slightly above, so that a refuted limit proves the gap that was asked for
     return run.objective * (1 - left) * (1 + SLACK)
 
 
 def _windows(proof: Proof, limit_s: float) -> Windows | None:
-    """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
+    """Return the windows of schedules up to a limit, without too expensive devices; None if no schedule is left."""
     if proof.tasks.num_ops > MAX_OPS_REFUTE:
         return narrow(proof.tasks, limit_s)
     found = look(proof.tasks, limit_s)
@@ -143,18 +143,18 @@ def _search(
 
     def see_plan(plan: Timetable, value: float) -> None:
         units = model.horizon if model.decides else value
-        # without the bus in the model that is no promise
+        # the model has no contention, so that its value promises nothing
         offer_timetable(run, tasks, plan, None if has_bus else model.scale.at_most_s(units))
 
     def see_bound(bound: float) -> None:
-        # the model speaks of schedules up to the ceiling; there may be none
+        # the model covers schedules up to the ceiling only, and there may be none
         run.raise_bound(min(model.scale.bound_s(bound), ceiling_s), "CP-SAT bound")
 
     def should_stop() -> bool:
         nonlocal cut_short
         if run.should_stop() is not None:
             return True
-        # a limit that is higher than need be is harder to refute
+        # an unnecessarily high limit is harder to refute
         needed_s = limit_to_refute(run) if model.decides else run.objective
         gained = needed_s is not None and needed_s < ceiling_s * (1 - RESTART_GAIN)
         cut_short = gained and run.elapsed_s - since_s > RESTART_AFTER_S
@@ -173,6 +173,6 @@ def _search(
 
 
 def _worst_s(tasks: Tasks) -> float:
-    """Return a makespan that some schedule of every placement keeps: everything in turn, every edge crossing."""
+    """Return an upper bound on the best makespan of any placement: all ops in turn, every edge crossing."""
     time_s = np.where(np.isfinite(tasks.time_s), tasks.time_s, 0.0).max(axis=1)
     return float(time_s.sum() + tasks.delay_s.max(axis=(1, 2), initial=0.0).sum())

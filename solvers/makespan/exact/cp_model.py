@@ -1,7 +1,7 @@
-r"""The constraint program: when and where every op runs.
+r"""Constraint program for the start and the device of every op.
 
 Variables: a start :math:`s_v` per op, a Boolean :math:`x_{cd}` per class and device, and a Boolean
-:math:`z_{ab}` per pair of classes that an edge joins: they share a device. Times in whole units, rounded down.
+:math:`z_{ab}` per pair of classes with an edge between them: they share a device. Times are whole units, rounded down.
 
 .. math::
 
@@ -16,19 +16,19 @@ Variables: a start :math:`s_v` per op, a Boolean :math:`x_{cd}` per class and de
    \text{windows:}\quad & s_v \ge r_{vd} \text{ and } T \ge e_v + q_{vd} \text{ if } x_{cd} \\
    \text{memory:}\quad & \textstyle\sum_c b_c x_{cd} \le B_d
 
-Heads r and tails q are those of :mod:`placekit.solvers.makespan.bounds.windows` under the best makespan known, whose
-closed devices are built in: they hold in every schedule that is as good.
+Heads r, tails q and closed devices are those of :mod:`placekit.solvers.makespan.bounds.windows` under the best known
+makespan: they hold in every schedule that is as good.
 
 **Rounding.** Let S be a schedule of makespan at most the best known, and :math:`\tilde s_v = \lfloor s_v / u \rfloor`,
 :math:`\tilde T = \lfloor T / u \rfloor`, all constants rounded down. Every constraint says that a sum of a time and
 constants is at most another time, and :math:`\lfloor a \rfloor + \lfloor b \rfloor \le \lfloor a + b \rfloor`, so the
-rounded schedule satisfies them all. The optimum of the program times u is hence a lower bound. The other way round, a
-solution's orders and devices, executed with the true times, end later by less than one unit per op and per transfer
-on a path: at most ``2 V`` units. If all times are multiples of one step, that is the unit, and nothing is rounded
-but heads and tails: up, as a schedule in which no op can start earlier has all its starts at multiples.
+rounded schedule satisfies them all. So the optimum of the program times u is a lower bound. Conversely, the orders and
+devices of a solution, executed with the true times, end later by less than one unit per op and per transfer on a path:
+at most ``2 V`` units. If all times are multiples of one step, the step is the unit, and only heads and tails are
+rounded: up, since a schedule in which no op can start earlier has all its starts at multiples.
 
-**Contention.** A variable per (op, receiving device) would be needed for the bus; leaving the bus out is a relaxation,
-so the bound holds, and the judge says what the schedule costs with it.
+**Contention** would need a variable per op and receiving device. The program leaves it out, which is a relaxation: the
+bound holds, and the judge scores the schedule with contention.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ __all__ = ["MakespanModel", "count_literals"]
 
 
 class MakespanModel:
-    """Variables, constraints, objective; and the way from schedules to values and back.
+    """Program with its variables, and the translation between schedules and values.
 
     Parameters
     ----------
     tasks
         The tasks with all devices.
     windows
-        What :func:`~placekit.solvers.makespan.bounds.windows.narrow` says of schedules of makespan at most `ceiling_s`.
+        Windows of schedules of makespan at most `ceiling_s` (:func:`~placekit.solvers.makespan.bounds.windows.narrow`).
     ceiling_s
-        Makespan of a schedule that is known, in seconds.
+        Makespan of a known schedule, in seconds.
     low_s
         A proven lower bound in seconds.
     orders
-        Pairs of ops of which the second starts when the first has ended, beside the edges.
+        Further pairs of ops of which the second starts after the end of the first.
     decides
-        True to ask only whether there is a schedule up to the ceiling: no objective, and no cumulative, of which the
-        refutation makes little use.
+        True to decide only whether there is a schedule up to the ceiling: without objective and without the cumulative
+        constraint, which hardly helps a refutation.
     step
         Called whenever the program grows.
 
@@ -121,7 +121,7 @@ class MakespanModel:
         return self.scale.least(np.where(np.isfinite(time_s), time_s, 0.0), self.horizon + 1)
 
     def _place(self) -> None:
-        """Make ``x``; equal devices are opened in the order of the classes."""
+        """Make the variables ``x``; equal devices are opened in the order of the classes."""
         first = np.unique(self.label, return_index=True)[1]
         self.x = {
             (c, d): self.proto.new_bool_var(f"x_{c}_{d}")
@@ -179,7 +179,7 @@ class MakespanModel:
                         self.proto.add(self.end >= start + more).only_enforce_if(self.x[c, e])
 
     def _order_edges(self) -> None:
-        """Let every reader wait for its producer, and for the transfer if their devices differ."""
+        """Let every reader wait for its producer, and for the transfer if the devices differ."""
         self.same: dict[tuple[int, int], cp_model.IntVar] = {}
         self.on_kind: dict[tuple[int, int], cp_model.IntVar] = {}
         delay, kind = self.delay, self.tasks.kind
@@ -247,7 +247,7 @@ class MakespanModel:
             self.proto.add_no_overlap(intervals)
 
     def _run_few_at_a_time(self) -> None:
-        """Say again that no more ops run than there are devices, wherever they are."""
+        """Add the redundant constraint that no more ops run at a time than there are devices."""
         everywhere = []
         for v, c in enumerate(self.label.tolist()):
             times = {int(self.time[v, d]) for d in range(self.tasks.num_devices) if (c, d) in self.x}
@@ -311,7 +311,7 @@ class MakespanModel:
 
 
 def count_literals(tasks: Tasks) -> float:
-    """Return about how many literals and terms the program has, but for what keeps ops apart."""
+    """Estimate the number of literals and terms of the program, without the no-overlap constraints."""
     num_kinds, num_devices = len(np.unique(tasks.kind)), tasks.num_devices
     of_ops = tasks.num_ops * (8.0 * num_devices + 8.0) + 5.0 * tasks.num_classes * num_devices
     return of_ops + len(tasks.senders) * (9.0 * num_devices + 5.0 * num_kinds**2)

@@ -1,4 +1,4 @@
-"""Large-neighbourhood search for the makespan: CP-SAT re-optimises a part of the schedule at a time."""
+"""Large-neighbourhood search for the makespan: CP-SAT optimises one part of the schedule at a time."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ path with what is next to them, or any."""
 
 
 def search_neighbourhoods(run: Run, params: LnsParams) -> StopReason:
-    """Search until told to stop, or until `patience` rounds in a row brought nothing.
+    """Search until told to stop, or until `patience` rounds in a row bring no improvement.
 
     1. Annealing (:mod:`placekit.solvers.makespan.search.local_search`) gives the first schedule.
     2. Draw an op of the critical path, a window of the schedule around it (all of it if it is small), and in the window
        the ops that may move (`OPERATORS`). The rest keeps devices and orders
        (:mod:`placekit.solvers.makespan.decomposition.neighbourhood`).
-    3. CP-SAT minimises the makespan; the judge scores the schedule put together. Equal makespans are taken, too.
-    4. When nothing moves any more, annealing has another go.
+    3. CP-SAT minimises the makespan; the judge scores the whole schedule. Equal makespans are taken, too.
+    4. If nothing changes any more, annealing starts again.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def search_neighbourhoods(run: Run, params: LnsParams) -> StopReason:
 
 
 class _Search(NeighbourhoodSearch[Placement]):
-    """State of the search: `plan`, of `value_s`, with the ops `critical`."""
+    """State of the search: the schedule `plan` of makespan `value_s`, with the critical ops."""
 
     restart_after = 30
 
@@ -85,14 +85,14 @@ class _Search(NeighbourhoodSearch[Placement]):
         self.critical = critical_ops(self.flat, self.tasks, self.plan)
 
     def restart(self) -> None:
-        """Anneal, and go on from the best."""
+        """Anneal, and continue from the best schedule."""
         search_makespan(self.run, LocalSearchParams(max_cycles=2))
         assert self.run.placement is not None  # the search began with one
         assert self.run.evaluation is not None
         self._stand_on(self.run.placement, self.run.evaluation)
 
     def take(self, found: Sequence[Sequence[Placement]]) -> list[bool]:
-        """Offer the schedules, and go on from the best."""
+        """Offer the schedules, and continue from the best."""
         improved, best = offer_answers(self.run, found, self.value_s)
         if best is not None:
             self._stand_on(best[0], best[1])

@@ -1,4 +1,4 @@
-"""Bounds of the makespan that need no constraint program, each in its share of the time that a run has left."""
+"""Lower bounds on the makespan without a constraint program, each in its share of the remaining time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT_S = 60.0
 
 
 class Proof:
-    """State that all bounds of a run share.
+    """Shared state of the bounds of a run.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class Proof:
         return share * (DEFAULT_S if self.run.remaining_s is None else self.run.remaining_s)
 
     def anneal(self, share: float = ANNEALING, patience: int = 5, steps: int = 1_000) -> None:
-        """Anneal for a moment: the better the best schedule, the narrower the windows."""
+        """Anneal for a moment, since a better schedule narrows the windows."""
         with self.run.limited_to(None if self.run.remaining_s is None else self.seconds(share)):
             search_makespan(self.run, LocalSearchParams(patience=patience, steps=steps))
 
     def quickly(self) -> None:
-        """Raise the bound by what takes no search; of large graphs in a thread, so that a signal need not wait."""
+        """Raise the bound without search; for large graphs in a thread, so that a signal need not wait."""
         if self._should_stop():
             return
         found = Future[list[tuple[float, str, CertificateSource]]]()
@@ -74,7 +74,7 @@ class Proof:
             self.keep(*bound)
 
     def by_cases(self) -> None:
-        """Refute limits case by case, until the time is up; without a time limit as long as it is easy."""
+        """Refute limits case by case until the time is up; without a time limit, as long as it is easy."""
         run = self.run
         if not (run.objective and run.bound and self.tasks.num_ops <= MAX_OPS_REFUTE):
             return
