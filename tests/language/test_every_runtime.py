@@ -130,7 +130,7 @@ def check_modules(runtime: str, lines: tuple[str, ...], homes: list[str], plan: 
     assert plan.task.description is not None
     places = []
     for block in plan.task.description.blocks:
-        entry = [path for path in told if block.path == path or block.path.startswith(f"{path}.")]
+        entry = [path for path in told if f"{block.path}.".startswith(f"{path}." if path else "")]
         inside = [path for path in told if path.startswith(f"{block.path}.")]
         assert entry or inside, block.path
         places.append({told[path] for path in entry or inside})
