@@ -20,6 +20,7 @@ from placekit.io.needs import require
 from placekit.language.decoder import MAX_BLOCKS, bits_of
 from placekit.language.description import Block, ModelDescription, Part
 from placekit.language.modules import BlockReader, leaves_of
+from placekit.language.stored import scaled_to_files, stored_bytes
 from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
 
 __all__ = ["CONFIG", "read_config"]
@@ -172,6 +173,9 @@ def _stack(path: Path, model: Any, text: Any) -> str:
 def _describe(path: Path, values: Mapping[str, Any], model: Any, text: Any, precision: str | None) -> ModelDescription:
     stack = _stack(path, model, text)
     bytes_of, stored = _storage(path, values, precision)
+    in_files = stored_bytes(path.parent) if precision is None and path.name == CONFIG else None
+    if in_files is not None:
+        bytes_of, stored = scaled_to_files(bytes_of, model.named_parameters(), in_files[0]), in_files[1]
     reader = BlockReader(str(path), text, bytes_of)
     front, back, state = _outside(reader, model, stack)
     blocks: list[Block] = []
