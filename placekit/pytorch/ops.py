@@ -167,27 +167,19 @@ Values = Mapping[str, Any]
 _Counted = Callable[[Values, Values, Sequence[Shape]], tuple[str, float]]
 
 
-def _product(left: str) -> _Counted:
-    return lambda shapes, _arguments, outputs: ("MatMul", 2.0 * math.prod(outputs[0]) * shapes[left][-1])
+def _like(op_type: str, *ports: str) -> _Counted:
+    return lambda shapes, _arguments, outputs: (op_type, count_flops(op_type, [shapes[at] for at in ports], outputs))
 
 
-def _convolution(
-    shapes: Mapping[str, Any], arguments: Mapping[str, Any], outputs: Sequence[Shape]
-) -> tuple[str, float]:
-    weight = shapes["weight"]  # [outputs, inputs of a group, kernel...]
-    is_grouped = int(arguments.get("groups") or 1) > 1
-    if arguments.get("transposed"):
-        return _transposed(shapes, arguments, outputs)
-    op_type = "GroupConvolution" if is_grouped else "Convolution"
-    return op_type, 2.0 * math.prod(outputs[0]) * math.prod(weight[1:])
+def _convolution(shapes: Values, arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
+    # weights of groups have no axis for the groups, so that all are counted like those of one
+    op_type = "ConvolutionBackpropData" if arguments.get("transposed") else "Convolution"
+    flops = count_flops(op_type, [shapes.get("input") or shapes["self"], shapes["weight"]], outputs[:1])
+    return "Group" * (int(arguments.get("groups") or 1) > 1) + op_type, flops
 
 
-def _transposed(shapes: Values, arguments: Values, _outputs: Sequence[Shape]) -> tuple[str, float]:
-    weight = shapes["weight"]  # [inputs, outputs of a group, kernel...]
-    is_grouped = int(arguments.get("groups") or 1) > 1
-    source = shapes.get("input") or shapes["self"]
-    op_type = "GroupConvolutionBackpropData" if is_grouped else "ConvolutionBackpropData"
-    return op_type, 2.0 * math.prod(source) * math.prod(weight[1:])
+def _transposed(shapes: Values, arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
+    return _convolution(shapes, {**arguments, "transposed": True}, outputs)
 
 
 def _attention(shapes: Values, _arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
@@ -216,17 +208,10 @@ def _pooling(op_type: str) -> _Counted:
     def count(_shapes: Values, arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
         kernel = arguments["kernel_size"]
         sizes = kernel if isinstance(kernel, list) else [kernel]
-        axes = len(outputs[0]) - 2
-        window = math.prod(sizes) if len(sizes) > 1 else sizes[0] ** max(axes, 1)
-        return op_type, float(math.prod(outputs[0]) * window)
+        sizes = sizes if len(sizes) > 1 else sizes * max(len(outputs[0]) - 2, 1)
+        return op_type, count_flops(op_type, (), outputs[:1], {"kernel": sizes})
 
     return count
-
-
-def _normalisation(
-    shapes: Mapping[str, Any], _arguments: Mapping[str, Any], _outputs: Sequence[Shape]
-) -> tuple[str, float]:
-    return "MVN", 5.0 * math.prod(shapes["input"])
 
 
 def _resize(taps: int) -> _Counted:
@@ -234,28 +219,18 @@ def _resize(taps: int) -> _Counted:
 
 
 _COUNTED: Mapping[str, _Counted] = {
-    "linear": _product("input"),
-    "matmul": _product("self"),
-    "mm": _product("self"),
-    "bmm": _product("self"),
-    "mv": lambda shapes, _arguments, _outputs: ("MatMul", 2.0 * math.prod(shapes["self"])),
-    "dot": lambda shapes, _arguments, _outputs: ("MatMul", 2.0 * math.prod(shapes["self"])),
-    "addmm": _product("mat1"),
-    "baddbmm": _product("batch1"),
-    **dict.fromkeys(("_grouped_mm", "transformers.grouped_mm_fallback.default"), _product("input")),
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot"), _like("MatMul", "self")),
+    **dict.fromkeys(("linear", "_grouped_mm", "transformers.grouped_mm_fallback.default"), _like("MatMul", "input")),
+    "addmm": _like("MatMul", "mat1"),
+    "baddbmm": _like("MatMul", "batch1"),
     "einsum": _einsum,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
-    **dict.fromkeys(
-        (
-            "scaled_dot_product_attention",
-            "_scaled_dot_product_flash_attention",
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_cudnn_attention",
-        ),
-        _attention,
-    ),
+    "scaled_dot_product_attention": _attention,
+    **{
+        f"_scaled_dot_product_{kind}_attention{where}": _attention
+        for kind, where in (("flash", ""), ("flash", "_for_cpu"), ("efficient", ""), ("cudnn", ""))
+    },
     "lstm": _recurrent(4, 17, "LSTMSequence"),
     "gru": _recurrent(3, 14, "GRUSequence"),
     "rnn_tanh": _recurrent(1, 3, "RNNSequence"),
@@ -263,7 +238,7 @@ _COUNTED: Mapping[str, _Counted] = {
     **{f"max_pool{axes}d": _pooling("MaxPool") for axes in (1, 2, 3)},
     **{f"max_pool{axes}d_with_indices": _pooling("MaxPool") for axes in (1, 2, 3)},
     **{f"avg_pool{axes}d": _pooling("AvgPool") for axes in (1, 2, 3)},
-    **dict.fromkeys(("layer_norm", "native_layer_norm", "instance_norm"), _normalisation),
+    **dict.fromkeys(("layer_norm", "native_layer_norm", "instance_norm"), _like("MVN", "input")),
     **{f"upsample_nearest{axes}d": _resize(0) for axes in (1, 2, 3)},
     "upsample_linear1d": _resize(2),
     "upsample_bilinear2d": _resize(4),
@@ -271,7 +246,9 @@ _COUNTED: Mapping[str, _Counted] = {
     "upsample_bicubic2d": _resize(16),
     "_upsample_bicubic2d_aa": _resize(16),
     "grid_sampler_2d": _resize(4),
-    "_weight_norm_interface": lambda shapes, _arguments, _outputs: ("NormalizeL2", 3.0 * math.prod(shapes["v"])),
-    "_weight_norm": lambda shapes, _arguments, _outputs: ("NormalizeL2", 3.0 * math.prod(shapes["v"])),
+    **dict.fromkeys(
+        ("_weight_norm_interface", "_weight_norm"),
+        lambda shapes, _arguments, _outputs: ("NormalizeL2", 3.0 * math.prod(shapes["v"])),
+    ),
 }
 """Operators whose count needs more than the shapes of inputs and outputs in order."""
