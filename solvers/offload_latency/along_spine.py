@@ -1,4 +1,4 @@
-"""The series program of growing size, and what it finds: a bound, placements, or the optimum."""
+"""Series programs of growing size, which give bounds and placements, or the optimum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_ORDER = 3000
 
 
 def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: Plan) -> None:
-    """Offer the placement of a plan, if its calls find devices."""
+    """Offer the placement of a plan, if its calls fit on devices."""
     call_of_node = np.full(flat.num_nodes, -1, dtype=np.int64)
     for call, (nodes, _) in enumerate(plan.calls):
         call_of_node[nodes] = call
@@ -45,13 +45,13 @@ def solve_along_spine(
     on_bound: Callable[[float, str], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    """Offer the best placement of the series program, and raise the bound by it; with few ideals, then with more.
+    """Raise the bound and offer the placement of the series program, with few ideals and then with more.
 
-    If gaps have to be thinned, a placement of the same program along one order of all nodes is offered, too; and if
-    they lose most of the nodes, only that one: a bound on the rest says less than the critical path. A call inside a
-    gap is rarely well described by ideals, so with many of them only the bound is worth its time.
+    If gaps are thinned, the placement along one order of all nodes is offered, too. If they lose most of the nodes,
+    only that placement is offered: a bound on the rest is weaker than the critical path. With many ideals only the
+    bound is worth its time, as calls inside gaps are rarely described well by ideals.
     """
-    # without a line along one order, a series that loses most of the nodes is of no use
+    # a series that loses most of the nodes is of no use, unless it follows one order
     has_line = flat.num_nodes <= MAX_ORDER
     least_kept = 0 if has_line else -(-flat.num_nodes // 2)
     insides: Mapping[int, Inside] | None = None
@@ -82,7 +82,7 @@ def _solve_series(
     on_bound: Callable[[float, str], None],
     should_stop: Callable[[], bool],
 ) -> Mapping[int, Inside] | None:
-    """Raise the bound and offer placements; return what is known of calls inside gaps, None if nobody looked."""
+    """Raise the bound and offer placements; return the results on calls inside gaps, None if there are none."""
     if series.num_ideals <= PLAN_UP_TO:
         plan = solve_series(flat, series, is_bound=False, should_stop=should_stop)
         if plan is not None:

@@ -24,24 +24,24 @@ Ints = NDArray[np.int64]
 
 
 class Places(NamedTuple):
-    """A problem as the kernels see it.
+    """Problem as arrays for the kernels.
 
     Parameters
     ----------
     num_slots, calls_per_device
-        The slots are ``calls_per_device`` for each accelerator.
+        Number of slots, ``calls_per_device`` for each accelerator.
     node_of_op
         ``[O]``.
     node_offsets, node_ops
         CSR lists of the ops of each node.
     time_s
-        ``[O, P]`` seconds; whatever where not allowed.
+        ``[O, P]`` seconds; any number where not allowed.
     allowed
         ``[N, P]``.
     num_bytes
         ``[N]`` bytes of each node.
     limit_bytes
-        ``[P]`` bytes of the device that the slot or host belongs to; slots of one device share them.
+        ``[P]`` limit of the device of the slot or host; slots of one device share it.
     device
         ``[P]`` device index.
     tensor_offsets, tensor_ops
@@ -57,9 +57,9 @@ class Places(NamedTuple):
     host_place
         ``[N]`` place of the fastest host of each node, -1 for none.
     contiguity
-        What the nodes of a device must form, a number of `placekit.solvers.generic.excess.CONTIGUITIES`.
+        Contiguity of each device, a number of `placekit.solvers.generic.excess.CONTIGUITIES`.
     order_senders, order_receivers
-        Edges between ops that the contiguity looks at, along a topological order of them.
+        Edges between ops that matter to the contiguity, in topological order.
     """
 
     num_slots: int
@@ -91,10 +91,10 @@ class Places(NamedTuple):
 
 @njit
 def latency(p: Places, place: Ints) -> tuple[float, int]:
-    """Return the latency of the nodes' places in seconds, and how many calls and host ops wait for each other.
+    """Return the latency in seconds, and the number of calls and host ops that wait for each other in a circle.
 
-    If any do, the latency is that of the others. O(ops + edges + slots): a longest path over calls and host ops in an
-    order in which they can start.
+    If there are any, the latency is that of the others. O(ops + edges + slots): a longest path over calls and host ops
+    in an order in which they can start.
     """
     num_ops, num_slots = len(p.node_of_op), p.num_slots
     unit = np.empty(num_ops, dtype=np.int64)
@@ -179,7 +179,7 @@ def latency(p: Places, place: Ints) -> tuple[float, int]:
 
 @njit
 def excess(p: Places, place: Ints) -> float:
-    """Return the bytes above the limits of all devices, and as much as all bytes for each break of the contiguity.
+    """Return the bytes above all limits, plus the bytes of all nodes for each break of the contiguity.
 
     O(nodes + places), and under a contiguity the devices times ops and edges.
     """
@@ -203,9 +203,9 @@ def excess(p: Places, place: Ints) -> float:
 
 @njit
 def burden(p: Places, place: Ints, most: float) -> tuple[float, float]:
-    """Return how far the places are from feasible, with what waits for each other, and the latency in seconds.
+    """Return the excess over the constraints (circular waits included), and the latency in seconds.
 
-    Less of the first is always better. If it is more than `most`, the latency is not worked out.
+    A smaller excess is always better. If it exceeds `most`, the latency is not computed.
     """
     over = excess(p, place)
     if over > most:
@@ -216,7 +216,7 @@ def burden(p: Places, place: Ints, most: float) -> tuple[float, float]:
 
 @njit
 def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, count: int) -> int:
-    """Move node v to `target` and note what it was; return the new number of notes, -1 if refused."""
+    """Move node v to `target` and log its place; return the new length of the log, -1 if not allowed."""
     if count < 0 or not p.allowed[v, target]:
         return -1
     changed[count], old[count] = v, place[v]
@@ -226,7 +226,7 @@ def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, 
 
 @njit
 def _spread(p: Places, place: Ints, v: int, target: int, forward: bool, most: int, changed: Ints, old: Ints) -> int:
-    """Move v and up to `most` nodes of its place that are reached from it, forward or backward, to `target`."""
+    """Move v and up to `most` connected nodes of its place, forward or backward, to `target`."""
     home = place[v]
     count: int = _put(p, place, v, target, changed, old, 0)
     at = 0
@@ -251,7 +251,7 @@ def _below(count: int, rng: np.random.Generator) -> int:
 
 @njit
 def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Generator) -> int:
-    """Change `place` at random; return how many nodes changed, -1 if the draw is to be taken back."""
+    """Change `place` at random; return the number of changed nodes, -1 if the proposal is to be undone."""
     num_nodes, num_places = len(place), len(p.device)
     v = _below(num_nodes, rng)
     target = _below(num_places, rng)
@@ -273,7 +273,7 @@ def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Ge
         size = 2 << _below(8, rng)
         moved = _spread(p, place, v, target, rng.random() < 0.5, min(size, num_nodes), changed, old)
         return moved
-    # a whole call to another place, or two calls exchanged
+    # move a whole call to another place, or exchange two calls
     home, count = place[v], 0
     swap = rng.random() < 0.3 and target < p.num_slots and home < p.num_slots
     for u in range(num_nodes):

@@ -1,4 +1,4 @@
-"""Bounds of the offload latency that take no search: critical path with transfers, and the longest latency."""
+"""Bounds on the offload latency without search: critical path with transfers, and the longest latency."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CRITICAL_PATH = "critical path with transfers"
 
 
 def rounded_down(flat: OffloadProblem, latency_s: float) -> float:
-    """Return a computed lower bound in seconds, less what rounding may have added."""
+    """Return a computed lower bound in seconds, reduced by the largest rounding error."""
     return max(0.0, latency_s * (1 - 1e-12) - flat.rounding_s)
 
 
@@ -26,13 +26,13 @@ def critical_path(flat: OffloadProblem) -> float:
 
 
 def earliest_ends(flat: OffloadProblem) -> NDArray[np.float64]:
-    """``[N]`` lower bounds in seconds: each node where it is soonest done, given what precedes it.
+    """Return lower bounds ``[N]`` on the end of each node, in seconds.
 
-    A node in a call ends after the inputs that come from outside the call have moved in: for a predecessor u either u
-    is in the same call and ended before, or u's output is in host memory and all of u's nets to the node move in. Two
-    nodes that do not fit on one accelerator together are not in one call. The output of a node is in host memory when
-    the node ends on the host, or when it ends in a call and the cheapest of its nets has moved out. The last node of a
-    path may be in the call of its successor, so it need not move out.
+    1. A node in a call ends after its inputs from outside the call have moved in. For a predecessor u, either u is in
+       the same call and has ended before, or u's output is in host memory and all of u's nets to the node move in.
+    2. Two nodes that do not fit on one accelerator together are not in one call.
+    3. The output of a node is in host memory when the node ends on the host, or when it ends in a call and the cheapest
+       of its nets has moved out. The last node of a path may share the call of its successor, and need not move out.
 
     Notes
     -----
@@ -77,7 +77,7 @@ def earliest_ends(flat: OffloadProblem) -> NDArray[np.float64]:
 
 
 def longest_latency(problem: Problem[OffloadLatency]) -> float:
-    """Return a latency that no placement exceeds: every op after the other, every tensor moved as often as possible."""
+    """Return an upper bound on every latency: all ops in turn, every tensor moved as often as possible."""
     costs, graph = problem.costs, problem.graph
     moves = 1 + np.diff(graph.consumer_offsets)
     return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())

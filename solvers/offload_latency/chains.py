@@ -1,15 +1,19 @@
-r"""One call inside a gap: how its branches and the host's time bind it together.
+r"""Lower bound for one call inside a gap, from disjoint chains of the gap.
 
-Let the nodes between two ideals of a gap run on the host but for one call, take T seconds, and the call D of them. Of
-disjoint paths, the *chains* :math:`P_i`, with :math:`L_i` seconds of these nodes on the host, one that is longer than T
-cannot stay on the host. Its nodes in the call are neighbours, as the call is convex, and what is before and behind them
-on the host has no more than :math:`y = T - D`. So the call holds a part of it that takes :math:`L_i - y` or more on the
-host; let :math:`g_i` be the least work and transfers of such a part. No net is counted twice, and
+Let the nodes between two ideals of a gap run on the host, except for one call. They take T seconds, and the call D of
+these. Let the *chains* :math:`P_i` be disjoint paths that take :math:`L_i` seconds on the host.
+
+1. A chain that is longer than T cannot stay on the host.
+2. The call is convex, so the nodes of a chain in the call are neighbours in the chain. The nodes before and after them
+   run on the host, while the call does not run: they take at most :math:`y = T - D`.
+3. So the call holds a part of the chain that takes at least :math:`L_i - y` on the host. Let :math:`g_i` be the least
+   work and transfers of such a part.
+4. No net is counted twice, so
 
 .. math:: T \ge \min_k \max \Bigl( L_{(k+1)},\; \min_y y + \sum_{i \le k} g_{(i)}(L_{(i)} - y) \Bigr)
 
-with the chains by falling length. A path alone (:mod:`placekit.solvers.offload_latency.series_kernels`) does not see
-that branches beside each other share a call, which does their work one after the other.
+with the chains by falling length. A single path (:mod:`placekit.solvers.offload_latency.series_kernels`) does not see
+that parallel branches share a call, which does their work one after another.
 """
 
 from __future__ import annotations
@@ -38,10 +42,10 @@ class Chains(NamedTuple):
     length_s
         ``[chains, ideals of the gap]`` seconds on the host of the nodes of the chain that are in the ideal.
     step_offsets, step_host_s, step_call_s
-        CSR lists for each chain: seconds on the host, rising, and the least seconds, also rising, that a part of the
-        chain makes a call longer by if it takes so long on the host, or longer.
+        CSR lists for each chain: rising seconds on the host, and the least seconds in a call of a part of the chain
+        that takes at least so long on the host.
     slack_s
-        What sums of seconds on the host may be off by.
+        Largest rounding error of sums of seconds on the host.
     """
 
     length_s: NDArray[np.float64]
@@ -61,7 +65,7 @@ def chains_of(
     *,
     most: int = MAX_CHAINS,
 ) -> Chains:
-    """Return paths of a gap without a node in common, the longest on the host first.
+    """Return disjoint paths of a gap, the longest on the host first.
 
     Parameters
     ----------
@@ -82,7 +86,7 @@ def chains_of(
     """
     nodes = series.nodes_of_gap(number).tolist()
     begin, end = series.ideal_offsets[number : number + 2].tolist()
-    # a node without a host takes longer there than all others together, which is less than for ever
+    # a node that no host can run takes longer there than all others together; infinity would spoil the sums
     longest = 4 * float(sum(times[nodes][np.isfinite(times[nodes])].sum() for times in (host_s, call_s)))
     host = {v: min(float(host_s[v]), longest) for v in nodes}
     chains: list[list[int]] = []
@@ -127,9 +131,9 @@ def _steps(
 ) -> list[tuple[float, float]]:
     """Return (seconds on the host, least seconds in a call) of parts of a chain, both rising.
 
-    A part is an interval. What its first node reads moves in: from the node before it in the chain, or from before the
-    gap where no other node of the gap reads it. The output of its last node moves out if the chain goes on, or if
-    whoever reads it is behind the gap.
+    A part is an interval of the chain. The inputs of its first node move in: from its predecessor in the chain, or from
+    before the gap if no other node of the gap reads them. The output of its last node moves out if the chain goes on,
+    or if its readers are behind the gap.
     """
     parts = []
     for i, first in enumerate(chain):
@@ -170,7 +174,7 @@ def _least_cost(chain: int, host_s: float, chains: Chains) -> float:
 
 @njit
 def one_call(source: int, target: int, chains: Chains, length: NDArray[np.float64], chain: NDArray[np.int64]) -> float:
-    """Return T of the module docstring in seconds, for the nodes between two ideals of the gap.
+    """Return the bound T of the module docstring in seconds, for the nodes between two ideals of the gap.
 
     O(chains**3 * steps * log steps). ``length`` and ``chain`` are ``[chains]`` scratch.
     """

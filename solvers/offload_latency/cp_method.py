@@ -1,4 +1,4 @@
-"""The constraint program of `OffloadLatency`, built for what a run knows, and solved."""
+"""Building and solving the constraint program of `OffloadLatency` for a run."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["solve_offload_program"]
 
 
 def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int]) -> StopReason:
-    """Build the model, start it from the best placement that is known, and solve it.
+    """Build the model, start it from the best known placement, and solve it.
 
     Parameters
     ----------
     run
         The run.
     workers
-        Number of CP-SAT's workers by the number of variables.
+        Returns the number of CP-SAT workers for a number of variables.
     """
     flat = flatten_calls(run.problem)
     is_free = run.problem.contiguity is Contiguity.NONE  # a node that follows another one may break a contiguity
     follows = free_followers(flat) if is_free else {}
-    # without the memory of nodes that follow it is a relaxation: where that may count, all nodes on their own come next
+    # the memory of following nodes is left out, a relaxation; if it may matter, the program with all nodes comes next
     ways = [follows, {}] if follows and not memory_is_moot(flat) else [follows]
 
     def solve(ceiling_s: float | None) -> StopReason:

@@ -1,9 +1,9 @@
-r"""The constraint program for `OffloadLatency`: a CP-SAT model over nodes, slots and tensors.
+r"""Constraint program for `OffloadLatency`: a CP-SAT model over nodes, slots and tensors.
 
 A *slot* is one call that an accelerator may make, a *place* a slot or a host. Booleans :math:`x_{vp}` (node v in place
 p), :math:`in_{us}` and :math:`out_{us}` (tensor u moves into, out of slot s); times in whole units, rounded down
-(:mod:`placekit.solvers.backends.scale`): :math:`a_o` when the output of op o is in host memory, one for all places,
-which is T where nobody reads it, and start and end of each slot.
+(:mod:`placekit.solvers.backends.scale`): start and end of each slot, and :math:`a_o`, the time at which the output of
+op o is in host memory (T if nothing reads it).
 
 .. math::
 
@@ -15,10 +15,10 @@ which is T where nobody reads it, and start and end of each slot.
        start_{s+1} \ge end_s \text{ on one device} \\
    a_o & \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads}
 
-The row of :math:`a_o` needs no condition: in one call both outputs appear at its end, and in different ones the
-consumer's is later. So convexity follows from time by itself. Of equal accelerators the first calls start in the order
-of their indices. With several calls per device a node is a single op, and ops that share a device have equal sums of x
-over the slots of each device.
+The row of :math:`a_o` needs no condition: in one call both outputs appear at its end, and in different calls the
+consumer's output is later. So time itself makes the calls convex. Of equal accelerators the first calls start in the
+order of their indices. With several calls per device a node is a single op, and ops that share a device have equal sums
+of x over the slots of each device.
 
 Under a contiguity :math:`y_{vd}` says that node v is on device d. Acyclic: :math:`b_{de}` (d comes before e) is an
 order of the devices, and :math:`y_{ud} \wedge y_{ve} \Rightarrow b_{de}` for every edge (u, v) of the order graph.
@@ -48,7 +48,7 @@ __all__ = ["OffloadModel", "count_literals"]
 
 
 class OffloadModel:
-    """Variables, constraints, objective; and the way from placements to hints and back.
+    """Program with its variables, and the translation between placements and hints.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class OffloadModel:
     bound_s
         Proven lower bound, in seconds.
     follows
-        Nodes that go along with another one (:mod:`placekit.solvers.offload_latency.free_followers`); None for none.
-        Unless memory is moot theirs does not count, so that the program is a relaxation.
+        Nodes that follow another node (:mod:`placekit.solvers.offload_latency.free_followers`); None for none. Their
+        memory does not count, so that the program is a relaxation unless memory is plentiful.
     step
         Called whenever the program grows.
 
@@ -107,7 +107,7 @@ class OffloadModel:
         self.out: dict[tuple[int, int], cp_model.IntVar] = {}
         self.start = [self.proto.new_int_var(0, self.most, f"start_{s}") for s in range(self.num_slots)]
         self.end = [self.proto.new_int_var(0, self.most, f"end_{s}") for s in range(self.num_slots)]
-        # the rounding down of every term may bring an optimum below the bound by as many units
+        # every term is rounded down, so the optimum may be below the bound by as many units
         least = max(0, min(self.most, math.floor(bound_s / self.scale.unit_s) - self.scale.num_terms))
         self.latency = self.proto.new_int_var(least, self.most, "T")
         self.ready = [
@@ -212,7 +212,7 @@ class OffloadModel:
                 self.proto.add(self.start[a] <= self.start[b])
 
     def _on_devices(self) -> list[list[cp_model.IntVar | None]]:
-        """``[N][D]`` whether each node is on each device; None where it cannot be."""
+        """Return the literals ``[N][D]`` of node on device; None where the node cannot run."""
         found: list[list[cp_model.IntVar | None]] = []
         for v in range(self.flat.num_nodes):
             found.append([])
@@ -226,7 +226,7 @@ class OffloadModel:
         return found
 
     def _order_devices(self) -> None:
-        """Keep the quotient graph acyclic: devices have an order along which every edge goes."""
+        """Keep the quotient graph acyclic: every edge follows an order of the devices."""
         on, num_devices = self._on_devices(), self.problem.platform.num_devices
         place = [self.proto.new_int_var(0, num_devices - 1, f"place_{d}") for d in range(num_devices)]
         before = {}
@@ -292,7 +292,7 @@ class OffloadModel:
 
 
 def count_literals(problem: Problem, flat: OffloadProblem) -> float:
-    """Return about how many literals and terms the program of the whole problem has."""
+    """Estimate the number of literals and terms of the program of the whole problem."""
     graph, num_places = problem.graph, len(flat.device_of_place)
     num_slots = num_places - len(flat.hosts)
     moved = num_slots * (12.0 * graph.num_tensors + 6.0 * graph.num_edges)

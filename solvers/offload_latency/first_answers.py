@@ -1,4 +1,4 @@
-"""First answers of every method for `OffloadLatency`, and the placements and bounds of the series program."""
+"""First placements and bounds of every method for `OffloadLatency`."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def open_offload(
 
 
 def solve_offload(run: Run[OffloadLatency]) -> StopReason:
-    """Solve by the series program: its placement and its bound; if they differ, polish the placement for a moment.
+    """Solve by the series program; if its placement and bound differ, anneal the placement for a moment.
 
-    The program does not see that host ops run beside calls within a gap, and a few moves often find that.
+    The program does not see that host ops run beside calls within a gap; a few moves often find that.
     """
     flat = open_offload(run)
     if flat is None:
@@ -70,7 +70,7 @@ def solve_offload(run: Run[OffloadLatency]) -> StopReason:
 
 
 def bound_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None]) -> StopReason:
-    """Raise every bound; the placement of the series program is offered on the way."""
+    """Raise every bound, and offer the placement of the series program."""
     flat = open_offload(run, on_bound)
     if flat is None:
         return StopReason.PROVED
@@ -80,7 +80,7 @@ def bound_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], Non
 
 
 def search_before(run: Run[OffloadLatency]) -> StopReason | None:
-    """Find the placement that a program starts from: series program, if no earlier stage has done it, and annealing."""
+    """Find a start for a program: by the series program, unless an earlier stage ran it, and by annealing."""
     if SERIES_PROGRAM not in run.done:
         reason = solve_offload(run)
         if reason is not StopReason.FINISHED:

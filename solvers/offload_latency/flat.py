@@ -1,7 +1,7 @@
-"""An offload problem as flat arrays: nodes that stay in one call, groups of equal accelerators, nets and order.
+"""Offload problem as flat arrays: nodes, groups of equal accelerators, nets and order.
 
-A *node* is a class of ops that share a device: with one call per device they share that call. With more calls the ops
-of a class may be in different calls of their device, so a node is a single op and colocation is left to the judge.
+A *node* is a class of ops that share a device. With one call per device they share that call. With more calls the ops
+of a class may be in different calls, so a node is a single op and colocation is left to the judge.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OffloadProblem:
     Parameters
     ----------
     contraction
-        Where the nodes come from: its classes are the nodes.
+        Contraction whose classes are the nodes.
     calls_per_device
         As in the objective.
     groups
@@ -38,8 +38,8 @@ class OffloadProblem:
         Device indices of the hosts.
     host_time_s
         ``[N]`` least seconds between any input and any output of the node on a host that may run it; infinity where
-        none may. Between two ops of a class there may be several paths, and ops that wait for no input: what is kept
-        is never more than what the judge will find.
+        none may. Between two ops of a class there may be several paths, and ops without inputs; this time is never more
+        than the judge's.
     time_s
         ``[N, G]`` seconds of the node on an accelerator of the group; infinity where not allowed.
     memory_bytes
@@ -51,8 +51,8 @@ class OffloadProblem:
     net_time_s
         ``[nets, G]`` seconds to move the net in or out once.
     senders, receivers
-        Distinct edges between nodes along which the receiver waits for the sender wherever the two are, unless they
-        are in one call. They have no cycle.
+        Distinct edges between nodes along which the receiver waits for the sender, unless both are in one call. They
+        form no cycle.
     """
 
     contraction: Contraction

@@ -62,7 +62,7 @@ class Inside:
     calls: tuple[tuple[NDArray[np.int64], ...] | None, ...]
 
     def up_to(self, count: int) -> NDArray[np.float64]:
-        """Return `least_s` of two to so many numbers of calls; the last holds for all that are larger, too."""
+        """Return `least_s` for two calls and more; the last entry also holds for larger numbers."""
         least_s = np.append(self.least_s, self.least_s[-1:] if len(self.least_s) == 1 else [])[:count]
         least_s[-1] = self.least_s[-1]
         return least_s
@@ -106,8 +106,8 @@ def gap_problem(
 ) -> Problem[OffloadLatency]:
     """Return the problem of the nodes of one gap, as ops 1, 2, ..., with so many calls.
 
-    Op 0 stands for whatever they read from before the gap, the last one for whatever reads them behind it. Both take no
-    time on the host. Nets of which no reader waits for the producer are left out, as in the series program. O(pins of
+    Op 0 stands for everything before the gap, the last op for everything behind it; both take no time on the host. Nets
+    of which no reader waits for the producer are left out, as in the series program. O(pins of
     the nodes' nets).
     """
     place = {v: at for at, v in enumerate(nodes.tolist(), 1)}
@@ -157,10 +157,10 @@ def gap_problem(
 
 
 def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]]) -> dict[int, Inside]:
-    """Return what calls inside each gap can do, by the number of the gap.
+    """Return the results on calls inside each gap, by the number of the gap.
 
-    First one call inside every gap, then two where one is not as good as any number, and so on. What the time does not
-    suffice for is bounded by less.
+    First one call inside every gap is tried, then two in gaps where more calls may help, and so on. Without enough time
+    the bounds are weaker.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]
 
 
 class _Looks:
-    """A gap, with one call inside, with two, and so on."""
+    """A gap with one call inside, with two, and so on."""
 
     def __init__(self, flat: OffloadProblem, waits: Waits, nodes: NDArray[np.int64]) -> None:
         self.nodes = nodes
@@ -204,7 +204,7 @@ class _Looks:
 
     @property
     def is_closed(self) -> bool:
-        """True if no number of calls is better than those that were looked at."""
+        """True if further calls cannot help."""
         return bool(self.parts) and _least_s(self.parts[-1]) <= self.lowest_s * (1 + CLOSE)
 
     def look(self, part: Run) -> None:
@@ -222,7 +222,7 @@ class _Looks:
                 solve_offload_program(part, num_workers)
 
     def inside(self, most: int) -> Inside:
-        """Return what is known by now, for up to `most` calls and more."""
+        """Return the present results for up to `most` calls, and for more."""
         least_s = [_least_s(part) for part in self.parts]
         calls: list[tuple[NDArray[np.int64], ...] | None] = [_calls_of(part, self.nodes) for part in self.parts]
         if len(self.parts) < most and self.is_closed:

@@ -1,8 +1,8 @@
-r"""The integer program for `OffloadLatency`: a PuLP model over nodes, slots and tensors.
+r"""Integer program for `OffloadLatency`: a PuLP model over nodes, slots and tensors.
 
 Places, slots and the binaries :math:`x_{vp}` are those of :mod:`placekit.solvers.offload_latency.cp_model`. Times are
-continuous: :math:`a_o` when the output of op o is in host memory, start and end of each slot. With :math:`M` the
-latency of a placement that is known (no better one has any later time),
+continuous: start and end of each slot, and :math:`a_o`, the time at which the output of op o is in host memory. With
+:math:`M` the latency of a known placement (no better placement has any later time),
 
 .. math::
 
@@ -46,7 +46,7 @@ LATEST = CEILING * (1 + 1e-6)
 
 
 class OffloadIlp:
-    """Variables, constraints, objective; and the way from placements to values and back.
+    """Program with its variables, and the translation between placements and values.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class OffloadIlp:
     flat
         Its flat form.
     ceiling_s
-        Latency of a feasible placement, or one that none exceeds, in seconds.
+        Latency of a feasible placement, or an upper bound on all latencies, in seconds.
     step
         Called whenever the program grows.
 
@@ -87,7 +87,7 @@ class OffloadIlp:
         self.num_slots = len(self.device_of_place) - len(flat.hosts)
         self.node_of_op = flat.contraction.class_of_op
         kinds = problem.platform.kind_of_device[self.device_of_place]
-        # no better placement has what alone takes longer than the ceiling: such places are closed below
+        # places where a node alone takes longer than the ceiling are closed below
         self._time = np.minimum(problem.costs.op_time_s[:, kinds] / self.unit_s, 2 * CEILING)
         self._move = np.minimum(problem.costs.transfer_time_s[:, kinds[: self.num_slots]] / self.unit_s, 2 * CEILING)
         node_time = np.zeros((flat.num_nodes, self.num_slots))
@@ -142,7 +142,7 @@ class OffloadIlp:
 
     def _constrain_memory(self) -> None:
         sizes = self.flat.memory_bytes
-        # what the program refuses, its bounds refuse: the rows know the limits of the judge, whose sums are rounded
+        # the rows use the limits of the judge, with its rounding: otherwise bounds would exclude feasible placements
         most_bytes = self.problem.platform.memory_limits_bytes * (1 + MEMORY_TOLERANCE)
         for d in range(len(most_bytes)):
             limit = most_bytes[d]
@@ -274,7 +274,7 @@ class OffloadIlp:
 
 
 def count_coefficients(problem: Problem, flat: OffloadProblem) -> float:
-    """Return about how many coefficients the program has."""
+    """Estimate the number of coefficients of the program."""
     graph, num_places, num_hosts = problem.graph, len(flat.device_of_place), len(flat.hosts)
     num_slots = num_places - num_hosts
     placed = 2.0 * num_places * flat.num_nodes + graph.num_ops * (3.0 * num_slots + num_hosts + 3.0)

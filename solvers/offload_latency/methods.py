@@ -28,7 +28,7 @@ __all__ = [
 
 
 class OffloadLatencyDp(Method):
-    """The series program (:mod:`placekit.solvers.offload_latency.series_program`), and a moment of annealing."""
+    """Series program (:mod:`placekit.solvers.offload_latency.series_program`) with a moment of annealing."""
 
     name = "dp"
     params_type = DpParams
@@ -101,7 +101,7 @@ class OffloadLatencyLocalSearch(Method):
     params: LocalSearchParams
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
-        """Search until told to stop, or until `patience` rounds in a row brought nothing."""
+        """Search until told to stop, or until `patience` rounds in a row bring no improvement."""
         from placekit.solvers.offload_latency.search import search_offload
 
         offer_single_devices(run)

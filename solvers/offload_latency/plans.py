@@ -1,4 +1,4 @@
-"""From nodes in calls to a placement of ops, and back."""
+"""Translation between nodes in calls and placements of ops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def host_of_node(flat: OffloadProblem) -> NDArray[np.int64]:
-    """``[N]`` device index of the fastest host that may run each node; -1 where none may."""
+    """Return the fastest host of each node ``[N]``, by device index; -1 for none."""
     contraction = flat.contraction
     if not flat.hosts:
         return np.full(flat.num_nodes, -1)
@@ -35,7 +35,7 @@ def host_of_node(flat: OffloadProblem) -> NDArray[np.int64]:
 
 
 def insert_nodes(flat: OffloadProblem, call_of_node: NDArray[np.int64], nodes: NDArray[np.int64]) -> None:
-    """Put each of `nodes` into the call that it lies inside of, or else leave it on the host (-1)."""
+    """Put each of `nodes` into the call that surrounds it, or leave it on the host (-1)."""
     order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
     before: list[set[int]] = [set() for _ in range(flat.num_nodes)]  # calls that lead to a node
     behind: list[set[int]] = [set() for _ in range(flat.num_nodes)]
@@ -55,9 +55,9 @@ def insert_nodes(flat: OffloadProblem, call_of_node: NDArray[np.int64], nodes: N
 def assign_devices(
     flat: OffloadProblem, call_of_node: NDArray[np.int64], group_of_call: list[int]
 ) -> NDArray[np.int64] | None:
-    """Return the ``[calls]`` devices: large calls first, each on the first that has room; None if none has.
+    """Assign calls to devices, large calls first, each to the first device with room; None if a call finds none.
 
-    Of the groups of equal accelerators the given one is tried first. O(calls * devices * nodes).
+    The given group of equal accelerators is tried first. O(calls * devices * nodes).
     """
     num_devices = flat.contraction.problem.platform.num_devices
     calls_left, room = np.zeros(num_devices, dtype=np.int64), np.zeros(num_devices)
@@ -115,7 +115,7 @@ def equal_slots(flat: OffloadProblem) -> list[list[int]]:
 
 
 def ordered_slots(flat: OffloadProblem, placement: Placement, starts_s: NDArray[np.float64]) -> dict[int, int]:
-    """Return a first place for every device, such that of equal accelerators the first calls start in order.
+    """Return a first place for every device, so that the first calls of equal accelerators start in order.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def placement_at(flat: OffloadProblem, node_place: NDArray[np.int64]) -> Placeme
 def node_places(
     flat: OffloadProblem, placement: Placement, first_place: Mapping[int, int] | None = None
 ) -> NDArray[np.int64] | None:
-    """``[N]`` places of a placement; None if it makes more calls than a device may, or splits a node.
+    """Return the places ``[N]`` of a placement; None if it has too many calls on a device, or splits a node.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def node_places(
     placement
         A feasible placement.
     first_place
-        First place of every device; by default its own. Equal devices may have each other's.
+        First place of every device; by default its own. Equal devices may exchange theirs.
     """
     if first_place is None:
         first_place = _first_places(flat)

@@ -33,7 +33,7 @@ COLDEST = 1e-6
 
 
 def places_of(flat: OffloadProblem) -> Places:
-    """Return the arrays of a problem whose nodes are whole classes."""
+    """Return the kernel arrays of a problem whose nodes are whole classes."""
     contraction, device = flat.contraction, flat.device_of_place
     problem = contraction.problem
     graph, platform, costs = problem.graph, problem.platform, problem.costs
@@ -83,13 +83,13 @@ def _lists(
 
 
 def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopReason:
-    """Anneal from the best placement that `run` holds, again and again, at temperatures drawn at random.
+    """Anneal again and again from the best placement of `run`, at random temperatures.
 
-    Where nothing feasible is known, annealing of the excess (:mod:`placekit.solvers.generic.excess`) comes first.
+    If no feasible placement is known, the excess is annealed first (:mod:`placekit.solvers.generic.excess`).
 
-    A proposal moves a node, or nodes that hang together, to the place of a neighbour or to a random one, empties a
-    call, or exchanges two. What breaks a constraint can only shrink. Every round is `WORKERS` walks side by side, of
-    which the best counts, so the answer depends on the seed alone, unless time runs out.
+    A proposal moves a node, or connected nodes, to the place of a neighbour or to a random place, empties a call, or
+    exchanges two calls. The excess over constraints never grows. Every round has `WORKERS` parallel walks, of which the
+    best counts. So the answer depends on the seed alone, unless time runs out.
 
     Notes
     -----
@@ -130,9 +130,9 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
 def _walk(
     run: Run, places: Places, place: NDArray[np.int64], steps: int, hot: float, rng: np.random.Generator
 ) -> tuple[tuple[float, float], NDArray[np.int64]]:
-    """Anneal `place`, cooling from `hot`; return the burden of the best places, and these.
+    """Anneal `place`, cooling from `hot`; return the burden of the best places, and the places.
 
-    In blocks, so that it can be stopped.
+    It works in blocks, so that it can be stopped.
     """
     size = max(1000, BLOCK // (len(places.node_of_op) + 1))
     num_blocks = -(-steps // size)
@@ -148,13 +148,13 @@ def _walk(
 
 
 def places_from(flat: OffloadProblem, places: Places, placement: Placement) -> NDArray[np.int64] | None:
-    """``[N]`` places of a placement; None if it has none, or puts a node where it may not be."""
+    """Return the places ``[N]`` of a placement; None if it has none, or if a node is not allowed there."""
     place = node_places(flat, placement)
     return None if place is None or not places.allowed[np.arange(len(place)), place].all() else place
 
 
 def _start(run: Run, flat: OffloadProblem, places: Places) -> NDArray[np.int64]:
-    """Return the best places known; without any, hosts and chains of calls along a topological order."""
+    """Return the best known places; without any, hosts and chains of calls along a topological order."""
     for placement in (run.placement, run.warm_start):
         if placement is not None:
             place = places_from(flat, places, placement)

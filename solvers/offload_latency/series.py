@@ -1,12 +1,12 @@
 r"""Series decomposition: the spine of an offload problem, and the ideals of the gaps between its vertices.
 
-A *spine* vertex is comparable to every other node: each node leads to it or is led to by it. Spine vertices
-:math:`a_1 < \dots < a_m` follow each other, every other node lies in the *gap* between two of them (or before the first
-or after the last), and with :math:`I_q` for everything up to :math:`a_q` the ideals (down-sets) of the order are the
+A *spine* vertex is comparable to every other node: each node is its predecessor or its successor. Spine vertices
+:math:`a_1 < \dots < a_m` follow each other. Every other node lies in the *gap* between two of them, or before the
+first, or after the last. With :math:`I_q` for everything up to :math:`a_q`, the ideals of the order are the
 :math:`I_q \cup E` with an ideal E of gap q.
 
-Gaps with too many ideals are thinned: the nodes that cost least are dropped, with their ends of nets, and the order
-between the others stays. A placement without those nodes costs no more, so the decomposition is then a relaxation.
+Gaps with too many ideals are thinned: the nodes that cost least are dropped, with their ends of nets, and the order of
+the others stays. A placement without those nodes costs no more, so the thinned decomposition is a relaxation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FEWEST = 200
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The spine and its gaps. Ideals come gap by gap, small ones first; the first of gap q is everything up to `a_q`.
+    """Spine and gaps. Ideals are sorted by gap and size; the first of gap q is everything up to `a_q`.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Series:
     gap_offsets, gap_nodes
         CSR lists of the nodes of each of the ``m + 1`` gaps, in topological order.
     dropped
-        Nodes that the gaps lack.
+        Nodes that were dropped from the gaps.
     between
         All nodes of each of the ``m + 1`` gaps, in topological order.
     ideal_offsets
@@ -47,7 +47,7 @@ class Series:
     mask
         ``[ideals]`` nodes of the gap that are in the ideal, as bits in the order of `gap_nodes`.
     parent, added
-        ``[ideals]`` the same ideal without its last node, and that node's place in the gap; -1 for the first of a gap.
+        ``[ideals]`` the ideal without its last node, and the place of that node in the gap; -1 for the first of a gap.
     """
 
     spine: NDArray[np.int64]
@@ -82,18 +82,18 @@ class Series:
 def decompose(
     flat: OffloadProblem, max_ideals: int, should_stop: Callable[[], bool] = lambda: False, least_kept: int = 0
 ) -> Series | None:
-    """Return the series decomposition of the order of `flat`; None if told to stop, or if it keeps too few nodes.
+    """Return the series decomposition of `flat`; None if told to stop, or if too few nodes are kept.
 
     Parameters
     ----------
     flat
         The problem.
     max_ideals
-        Number of ideals of all gaps together, about: the gaps with the most are thinned.
+        Approximate number of ideals of all gaps; the gaps with the most are thinned.
     should_stop
         Asked before every gap.
     least_kept
-        Number of nodes without which the series is not worth its time, as far as their number is known before that.
+        Smallest number of kept nodes that is worth the time, as far as known beforehand.
 
     Notes
     -----
@@ -153,7 +153,7 @@ def along_order(flat: OffloadProblem) -> Series:
     """Return the series in which every node is on the spine, as if each waited for all before it in an order.
 
     The order follows branches to their end (depth first), which keeps few nets open. Its placements are placements of
-    the problem, no later than computed; it bounds nothing.
+    the problem, and end no later than computed. It gives no bound.
     """
     order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers, depth_first=True)
     nothing = np.zeros(flat.num_nodes + 1, dtype=np.int64)
@@ -181,8 +181,9 @@ def _in_order(flat: OffloadProblem) -> tuple[NDArray[np.int64], NDArray[np.int64
 def _spine(flat: OffloadProblem, order: NDArray[np.int64], rank: NDArray[np.int64]) -> list[int]:
     """Return the nodes that are comparable to all others, in order, from what `_in_order` returns. O(nodes + edges).
 
-    All nodes before place i of a topological order lead to the node at i iff each of them has a successor at i or
-    before: then each has a path that does not jump over i. Likewise for the nodes after it and their predecessors.
+    Claim: all nodes before place i of a topological order are predecessors of the node at i if and only if each of them
+    has a successor at i or before. Reason: then each has a path that does not jump over i. The same holds for the nodes
+    after i and their predecessors.
     """
     num_nodes = flat.num_nodes
     first_next = np.full(num_nodes, num_nodes)  # by place
@@ -225,7 +226,7 @@ def _needs(nodes: list[int], kept: list[int], senders: list[list[int]]) -> list[
 def _ideals(needs: list[int], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
     """Return all ideals by growing size: mask, parent and last node; None if there are more than `most`.
 
-    The ideals whose last node is i are those of the nodes before i that hold all that leads to i, each with i.
+    The ideals with last node i are the ideals of the nodes before i that hold all predecessors of i, each with i added.
 
     Parameters
     ----------

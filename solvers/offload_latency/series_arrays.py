@@ -1,4 +1,4 @@
-"""The arrays of the series program's kernels, from a flat problem and its decomposition."""
+"""Arrays for the kernels of the series program, from a flat problem and its decomposition."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def merged_groups(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Return times, net times and limits of the groups, and the state with one call less.
 
-    If the combinations of numbers of calls are too many, the groups are merged into one that has the best of each; if
-    that still has too many, its calls are not counted.
+    If there are too many combinations of numbers of calls, the groups are merged into one with the best of each. If
+    there are still too many, calls are not counted.
     """
     counts = [min(len(group) * flat.calls_per_device, flat.num_nodes) for group in flat.groups]
     if math.prod(count + 1 for count in counts) <= MAX_STATES:
@@ -83,10 +83,10 @@ def fewer_calls(less: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[tuple[
 
 
 def out_times(flat: OffloadProblem, net_time_s: NDArray[np.float64], dropped: NDArray[np.int64]) -> NDArray[np.float64]:
-    """``[N]`` least seconds to move an output that somebody waits for; 0 where nobody does.
+    """Return the least seconds ``[N]`` to move an output that is waited for; 0 where none is.
 
-    A node that ends a call has all that wait for it outside, but for nodes that the gap lacks. A net of which no other
-    reader waits may have them all inside: it need not move.
+    All waiting readers of a node that ends a call are outside the call, except dropped nodes. A net without other
+    waiting readers may have all readers inside, and need not move.
     """
     lost = set(dropped.tolist())
     waits = {(u, v) for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True) if v not in lost}
@@ -109,7 +109,7 @@ def inputs_of(
 ) -> list[list[tuple[int, float, bool]]]:
     """Return each node's predecessors, the time to move their outputs in, and if no other of its gap reads them.
 
-    Without the nodes that the gaps lack: these may be in the call of whoever reads them.
+    Dropped nodes are left out: they may be in the call of their readers.
     """
     lost = set(series.dropped.tolist())
     edges = zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True)
@@ -188,8 +188,7 @@ def host_paths(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """``[ideals of the gap]`` longest paths on the host of all its nodes that may be in the ideal, and may be outside.
 
-    A node that the gap lacks may be in it if all kept nodes that lead to it are, and outside if no kept node that it
-    leads to is in it.
+    A dropped node may be in the ideal if all its kept predecessors are, and outside if none of its kept successors is.
     """
     nodes, mask = series.between[number].tolist(), series.mask[slice(*series.ideal_offsets[number : number + 2])]
     bit = {v: 1 << i for i, v in enumerate(series.nodes_of_gap(number).tolist())}
@@ -211,7 +210,7 @@ def host_paths(
 
 
 def last_nodes_of(series: Series) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return CSR lists of the nodes that can be taken from each ideal (its maximal ones), by their place in the gap."""
+    """Return CSR lists of the maximal nodes of each ideal, by their place in the gap."""
     rows: list[list[int]] = [[] for _ in range(series.num_ideals)]
     for gap in range(series.num_gaps):
         begin, end = series.ideal_offsets[gap : gap + 2].tolist()

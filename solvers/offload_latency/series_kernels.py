@@ -1,4 +1,4 @@
-"""The kernels of the series program (:mod:`placekit.solvers.offload_latency.series_program`), on flat arrays.
+"""Kernels of the series program (:mod:`placekit.solvers.offload_latency.series_program`), on flat arrays.
 
 Shapes
 ------
@@ -59,7 +59,7 @@ class Table(NamedTuple):
     less
         ``[G, S]`` the state with one call of the group less; -1 if the state has none.
     fewer, taken
-        ``[M, S]`` the state without a few calls, -1 if it has not so many; ``[M]`` how many they are, in rising order.
+        ``[M, S]`` the state without a few calls, -1 if it has too few; ``[M]`` number of these calls, rising.
     done_s, done_from, done_group
         ``[I, S]`` seconds when a call or spine vertex that completes the ideal ends; the ideal where the call started
         (-1 for no call) and its group.

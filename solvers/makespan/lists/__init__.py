@@ -1,7 +1,7 @@
-"""List schedulers. In: a problem. Out: one schedule each, offered to the run.
+"""List schedulers: each offers one schedule to the run.
 
 - `schedulers`: `heft`, `cpop`, `peft`, `critical-path`, `m-topo`, `m-etf`, `m-sct`
-- `insertion`: ops by priority, each into the earliest gap where it is best off
+- `insertion`: ops by priority, each into the earliest gap of the best device
 - `earliest_start`: of all ready ops and devices the pair that starts first (Giffler-Thompson for many devices)
-- `favourite_children`, `optimistic_costs`: what single rules need
+- `favourite_children`, `optimistic_costs`: data of single rules
 """

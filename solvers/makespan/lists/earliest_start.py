@@ -1,8 +1,7 @@
 """Earliest task first, compiled: of all ready ops and all devices, the pair that can start earliest.
 
-Every device has two heaps of ready ops: those whose inputs arrive later than the device is free, by arrival; and those
-that it could start at once, by priority. What was placed elsewhere, or has no room any more, is dropped when it shows
-up at the top.
+Every device has two heaps of ready ops: ops whose inputs arrive after the device is free, by arrival, and ops that
+could start at once, by priority. Ops that were placed elsewhere, or no longer fit, are dropped when they reach the top.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ __all__ = ["schedule_earliest_start"]
 def schedule_earliest_start(instance, place_of_op, favourite, wait_s):  # type: ignore[no-untyped-def]  # compiled
     """Start the pair of ready op and device that can start earliest, again and again, without contention.
 
-    A pair starts when the device has ended all it was given and the op's inputs have arrived there. Ties go to the op
-    of the smallest place, then to the earliest finish, then to the lowest device index. A device without room for an
-    op's whole class is no candidate; from the moment that some class has no candidate at all, limits are ignored.
+    A pair can start when the device has ended all its ops and the inputs have arrived there. Ties go to the op of the
+    smallest place, then to the earliest finish, then to the lowest device index. A device without room for the whole
+    class of an op is no candidate. Once some class has no candidate at all, limits are ignored.
 
-    An op with a favourite child keeps its device *awake* for that child for `wait_s` after its end, the time after
-    which another device could as well run the child. While a device is awake, other ops start there only afterwards,
-    unless they are *urgent*: by then their inputs have arrived on every device that may run them.
+    An op with a favourite child keeps its device *awake* for the child for `wait_s` after its end, until another device
+    could run the child as well. Other ops start on the device only afterwards, unless they are *urgent*: their inputs
+    have then arrived on every device that may run them.
 
     Parameters
     ----------
@@ -39,7 +38,7 @@ def schedule_earliest_start(instance, place_of_op, favourite, wait_s):  # type: 
     favourite : int64[V]
         Favourite child of every op, -1 for none.
     wait_s : float64[V]
-        Seconds for which an op's device waits for its favourite child.
+        Seconds for which the device of an op waits for the favourite child.
 
     Returns
     -------
@@ -180,7 +179,7 @@ def _may_take(
         NDArray[np.float64],
     ],
 ) -> bool:
-    """Return True if `op` still waits for a device and `d` may be it."""
+    """Return True if `op` has no device yet and may run on `d`."""
     instance, device, class_device, class_bytes, used, limit = state
     c = instance.class_of_op[op]
     if device[op] >= 0 or not instance.allowed[op, d]:
@@ -192,7 +191,7 @@ def _may_take(
 def _ready(
     instance: MakespanInstance, op: int, d: int, device: NDArray[np.int64], finish: NDArray[np.float64]
 ) -> float:
-    """Return when the inputs of `op`, all of them produced, have arrived on device `d`."""
+    """Return the time at which the inputs of `op`, all of them produced, have arrived on device `d`."""
     ready = 0.0
     for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):
         tensor = instance.in_tensors[i]

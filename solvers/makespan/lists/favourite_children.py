@@ -1,4 +1,4 @@
-"""Favourite children for m-SCT: which op should follow which on its device, by a linear program."""
+"""Favourite children for m-SCT: the best successor of each op on its device, by a linear program."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def favourite_children(
     .. math:: \min w, \quad s_i + k_i \le w, \quad s_i + k_i + c_{ij} x_{ij} \le s_j, \quad
               \sum_j x_{ij} \ge |succ(i)| - 1, \quad \sum_i x_{ij} \ge |pred(j)| - 1 .
 
-    The last two leave every op at most one child, and one parent, with :math:`x_{ij} < 1/2`: those are the favourites.
+    The last two rows leave every op at most one child, and one parent, with :math:`x_{ij} < 1/2`: the favourites.
     Graphs of more than `MAX_EDGES` edges, and programs that are not solved within `MAX_ITERATIONS`, get their
-    favourites greedily instead: edges by falling transfer time, each taken if neither end has a partner yet.
+    favourites greedily: edges by falling transfer time, each taken if neither end has a partner yet.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def favourite_children(
     child = np.full(num_ops, -1, dtype=np.int64)
     wait = np.zeros(num_ops)
     has_parent = np.zeros(num_ops, dtype=bool)
-    # rounding apart, the program gives no op two partners; the greedy choice needs the check
+    # the greedy choice needs this check; the program gives no op two partners, except by rounding
     for edge in order.tolist():
         i, j = sender[edge], receiver[edge]
         if child[i] < 0 and not has_parent[j]:

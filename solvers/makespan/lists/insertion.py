@@ -1,7 +1,7 @@
-"""List scheduling with insertion, compiled: ops by priority, each to the device where it is best off.
+"""List scheduling with insertion, compiled: ops by priority, each to its best device.
 
-Idle time of a device is a linked list of gaps, the endless one behind its last op included, so that a device without
-gaps costs one look however many ops it has run.
+Idle time of a device is a linked list of gaps, which includes the endless gap after the last op. So a device without
+other gaps costs one look, however many ops it has run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
     """Place the ready op of the largest priority, again and again, without contention.
 
     1. Of the ready ops take the one of largest `priority`, ties by topological position.
-    2. If its class has a device, that is it. Otherwise the candidates are the devices that may take the class and have
-       room for all of it; on each of them the op starts in the earliest gap that is long enough, or behind all others
-       without `has_insertion`. It goes where it ends earliest after adding `lookahead_s`, or starts earliest with
-       `by_start`; ties by device index.
-    3. If no device has room, the one that ends up least above its limit takes the class.
+    2. If the class of the op has a device, use it. Otherwise the candidates are the devices that may run the class and
+       have room for all of it. On each of them the op starts in the earliest gap that is long enough, or after all
+       other ops without `has_insertion`. Take the device with the earliest end plus `lookahead_s`, or with the earliest
+       start if `by_start`; ties by device index.
+    3. If no device has room, take the device that exceeds its limit least.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
     lookahead_s : float64[V, K]
         Seconds that are added to the end of an op on each kind.
     wanted : int64[V]
-        Device that a class takes if it may and has room, read at its first op; -1 for the best.
+        Preferred device of a class, used if it is allowed and has room (read at its first op); -1 for none.
     by_start, has_insertion : bool
         See above.
 
@@ -61,7 +61,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
 
     device = np.full(num_ops, -1, dtype=np.int64)
     start, finish = np.zeros(num_ops), np.zeros(num_ops)
-    # gap d < num_devices is the endless one of device d; every op makes at most one more
+    # gap d < num_devices is the endless gap of device d; every op makes at most one more
     gap_begin = np.zeros(num_devices + num_ops)
     gap_end = np.full(num_devices + num_ops, np.inf)
     before = np.full(num_devices + num_ops, -1, dtype=np.int64)
@@ -139,7 +139,7 @@ def earliest_gap(
     before: NDArray[np.int64],
     has_insertion: bool,
 ) -> tuple[int, float]:
-    """Return the earliest gap of device `d` that holds `op` after its inputs, and when it would start there."""
+    """Return the earliest gap of device `d` that is long enough for `op` after its inputs, and the start there."""
     kind = instance.kind[d]
     ready = 0.0
     for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):

@@ -1,4 +1,4 @@
-"""Costs of the successors of an op: the optimistic cost table of PEFT, and a critical path for CPOP."""
+"""Optimistic cost table of PEFT, and a critical path for CPOP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["critical_path", "optimistic_cost"]
 
 
 def optimistic_cost(instance: MakespanInstance, transfer_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""``[V, K]`` seconds from the end of each op on each kind to the end of the graph, if all later ops are free.
+    r"""Return the least seconds ``[V, K]`` from the end of each op on each kind to the end of the graph.
 
     With :math:`O(v, k)` the table, :math:`c_t` the mean transfer of the tensor t that u reads from v,
 
@@ -52,7 +52,7 @@ def _fill_table(instance, transfer_s, cost):  # type: ignore[no-untyped-def]  # 
 
 
 def critical_path(instance: MakespanInstance, length_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the ops of one longest path, in topological order: from an entry, always to the reader of longest path.
+    """Return the ops of one longest path, in topological order.
 
     Parameters
     ----------

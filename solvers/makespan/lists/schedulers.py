@@ -1,17 +1,15 @@
-"""List schedulers for `makespan`: ops in some order of urgency, each to the device that seems best for it.
+"""List schedulers for `makespan`: ops in some order of urgency, each to the device that seems best.
 
-Every method here makes one schedule, of devices and start times, and offers the devices with the order of the starts;
-the judge runs that order and can only be earlier. All of them
+Every method here makes one schedule, and offers its devices and the order of its starts. The judge runs that order, and
+no op starts later. All of them
 
-- decide for a class of ops that share a device when its first op is placed, looking at that op only;
-- respect pins and support, and skip devices without room for all of the class. If the method ends up in a corner
-  where no device has room, classes are moved until the limits hold, if single moves can do that, and the ops are
-  scheduled again on the devices so found;
-- do not see contention: with it, the schedule is planned without and judged with it;
+- choose the device of a class when its first op is placed, by that op only;
+- respect pins and support, and skip devices without room for the whole class. If no device has room, classes are moved
+  until the limits hold, as far as single moves can do that, and the ops are scheduled again on these devices;
+- plan without contention; the judge scores the schedule with contention;
 - take milliseconds for 1,000 ops and seconds for 100,000 (`m-sct` solves a linear program first, see
-  :mod:`placekit.solvers.makespan.lists.favourite_children`).
-
-They do not look at contiguity, which `makespan` does not ask for by itself.
+  :mod:`placekit.solvers.makespan.lists.favourite_children`);
+- do not know contiguity.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ __all__ = ["Cpop", "CriticalPath", "Heft", "ListSchedule", "ListScheduler", "MEt
 
 
 class ListSchedule(NamedTuple):
-    """A schedule that a list scheduler made.
+    """Schedule of a list scheduler.
 
     Parameters
     ----------
@@ -56,7 +54,7 @@ class ListSchedule(NamedTuple):
     start_s, finish_s
         ``[V]`` seconds.
     fits
-        False if some device has more bytes than it may.
+        False if a device exceeds its memory limit.
     """
 
     device: NDArray[np.int64]
@@ -66,7 +64,7 @@ class ListSchedule(NamedTuple):
 
 
 class ListScheduler(Method):
-    """Base of the list schedulers; a subclass says how to `plan`."""
+    """Base of the list schedulers; subclasses implement `plan`."""
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
         """Return None without contiguity and memory that ops share.
@@ -123,7 +121,7 @@ def _by_priority(
 class Heft(ListScheduler):
     """Heterogeneous earliest finish time.
 
-    Ops by falling upward rank, each into the earliest gap of the device where it ends first.
+    Ops by falling upward rank, each into the earliest gap of the device with the earliest end.
 
     References
     ----------
@@ -141,9 +139,9 @@ class Heft(ListScheduler):
 class Cpop(ListScheduler):
     """Critical path on a processor.
 
-    Ready ops by falling sum of upward and downward rank. The ops of one critical path, those of the largest sum from an
-    entry on, go to the device that runs them all in the shortest time (an op that a device cannot run counts with its
-    best time elsewhere, and goes elsewhere); the others into the earliest gap of the device where they end first.
+    Ready ops by falling sum of upward and downward rank. The ops of one critical path go to the device that runs all of
+    them in the shortest time; an op that the device cannot run counts with its best time elsewhere, and goes there. The
+    others go into the earliest gap of the device with the earliest end.
 
     References
     ----------
@@ -170,9 +168,9 @@ class Cpop(ListScheduler):
 class Peft(ListScheduler):
     """Predict earliest finish time.
 
-    A table of optimistic costs says, for every op and kind, how long the rest of the graph takes at least behind the
-    op if every later op could choose its device freely. Ready ops by falling mean cost, each into the earliest gap of
-    the device where its end plus that cost is smallest.
+    The optimistic cost of an op on a kind is the least time of the rest of the graph after the op, if every later op
+    chooses its device freely. Ready ops by falling mean cost, each into the earliest gap of the device with the
+    smallest sum of end and cost.
 
     References
     ----------
@@ -193,8 +191,8 @@ class Peft(ListScheduler):
 class CriticalPath(ListScheduler):
     """Highest level first.
 
-    The ready op with the longest path to the end (upward rank) goes to the device that can start it first, behind all
-    that the device was given before.
+    The ready op with the longest path to the end (upward rank) goes to the device that can start it first, after all
+    ops that the device has.
 
     References
     ----------
@@ -214,9 +212,9 @@ class CriticalPath(ListScheduler):
 class MTopo(ListScheduler):
     """Memory-constrained topological placement.
 
-    Device after device is filled with ops in topological order up to its share of the bytes, a mean share plus the
-    largest class, and at most its limit; the last one takes the rest. Without any bytes the shares are of mean times.
-    Every device runs its ops in topological order.
+    Devices are filled one after another with ops in topological order, up to the mean share of the bytes plus the
+    largest class, and at most the limit. The last device takes the rest. If ops have no bytes, shares are of mean
+    times. Every device runs its ops in topological order.
 
     References
     ----------
@@ -236,8 +234,8 @@ class MTopo(ListScheduler):
 class MEtf(ListScheduler):
     """Memory-constrained earliest task first.
 
-    Of all ready ops and all devices with room, the pair that can start earliest; ties to the op of larger upward rank,
-    then to the device where it ends first.
+    Of all ready ops and all devices with room, the pair that can start earliest. Ties go to the op of larger upward
+    rank, then to the device with the earliest end.
 
     References
     ----------
@@ -256,9 +254,9 @@ class MEtf(ListScheduler):
 class MSct(ListScheduler):
     """Memory-constrained small communication times.
 
-    Earliest task first, but a device that ran an op waits for the op's favourite child, as long as the transfer to
-    another device would take, unless an urgent op comes; favourites come from a linear program. ``info`` says how they
-    were found: graphs of more than `MAX_EDGES` edges get them from the slowest transfers.
+    Earliest task first, but a device waits for the favourite child of its last op as long as a transfer to another
+    device would take, unless an urgent op comes. Favourites come from a linear program, or from the slowest transfers
+    in graphs of more than `MAX_EDGES` edges; ``info`` says which.
 
     References
     ----------
@@ -277,7 +275,7 @@ class MSct(ListScheduler):
 
 
 def _places(instance: MakespanInstance) -> NDArray[np.int64]:
-    """``[V]`` place of every op by falling upward rank, ties in topological order."""
+    """Return the place of every op by falling upward rank ``[V]``, ties in topological order."""
     rank = mean_upward_rank(instance)
     places = np.empty(instance.num_ops, dtype=np.int64)
     places[np.lexsort((instance.rank, -rank))] = np.arange(instance.num_ops)
@@ -287,17 +285,16 @@ def _places(instance: MakespanInstance) -> NDArray[np.int64]:
 def _fill_devices(instance: MakespanInstance, time_s: NDArray[np.float64]) -> tuple[NDArray[np.int64], bool]:
     """Place classes in the order of their first ops, one device after the other.
 
-    A device is full once the next class would lift it above its share: the mean over the devices plus the largest
-    class, both in bytes, and at most the device's limit. The last device has no share, only its limit. A class that
-    may not go to the current device goes to the next one, in a circle, that may take it and has room; if none has, to
-    the one that ends up least above its limit.
+    A device is full if the next class would exceed its share: the mean bytes over the devices plus the largest class,
+    and at most the limit. The last device has only its limit. A class that may not run on the current device goes to
+    the next one, in a circle, that may run it and has room; if none has, to the device that exceeds its limit least.
 
     Parameters
     ----------
     instance
         The problem.
     time_s
-        ``[V]`` seconds of every op, to share out instead where no op has any bytes.
+        ``[V]`` seconds of every op, which are shared out if no op has bytes.
 
     Returns
     -------

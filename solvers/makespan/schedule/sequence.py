@@ -1,12 +1,13 @@
 r"""Placement and order as one topological sequence, and its schedule in linear time.
 
 A sequence is a topological order of the ops. Every device runs its ops in the order of the sequence, each as soon as
-the device is free and its inputs are there; this is the strict dispatch of :class:`~placekit.objectives.Makespan` with
-the position as the step, and it can never deadlock. Nothing is lost: sorted by start time (ties in topological order),
-the ops of any schedule form a sequence whose schedule is no later at any op. The search therefore walks over all
-placements and all orders, not only over schedules without delay, which need not contain the optimum.
+the device is free and the inputs have arrived. This is the strict dispatch of :class:`~placekit.objectives.Makespan`
+with the position as the step, and it never deadlocks.
 
-One pass over the sequence computes it, without the event queue that dispatch by priority needs:
+Claim: some sequence gives an optimal schedule. Reason: sorted by start time (ties in topological order), the ops of any
+schedule form a sequence whose schedule ends no op later. Non-delay schedules alone need not contain the optimum.
+
+One pass over the sequence computes the schedule, without an event queue:
 :math:`s_v = \max(free_{d(v)}, \max_u arrival(u, d(v)))`.
 
 With contention the bus of a device takes the tensors in the order in which their producers stand in the sequence.
@@ -33,7 +34,7 @@ __all__ = ["SequenceProblem", "Timeline", "decode", "empty_timeline", "makespan"
 
 
 class SequenceProblem(NamedTuple):
-    """A makespan problem as the search kernels see it.
+    """Makespan problem as arrays for the search kernels.
 
     Parameters
     ----------
@@ -50,11 +51,11 @@ class SequenceProblem(NamedTuple):
     class_bytes
         ``[C]`` bytes.
     allowed
-        ``[C, D]`` where each class may go, and fits on its own.
+        ``[C, D]`` devices that each class may use, and fits on alone.
     has_contention
         True if a device sends one transfer at a time.
     has_links
-        True if devices have direct links: asked first, so that the search without them loses no time.
+        True if devices have direct links. It is tested first, so that the search without links loses no time.
     release_s, after_s
         ``[V, D]`` seconds before which an op cannot start on a device, and seconds that follow its end; zeros but for a
         part of a schedule (:mod:`placekit.solvers.makespan.decomposition.stretch`).

@@ -1,4 +1,4 @@
-"""Timetables, which say where and when every op runs: from the judge, and to it."""
+"""Timetables: device, start and finish of every op, in exchange with the judge."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Timetable:
 
 
 def by_start(timetable: Timetable) -> NDArray[np.int64]:
-    """``[V]`` ops by start, then by finish, then topologically: an order that the schedule obeys.
+    """Return the ops by start, then by finish, then topologically ``[V]``: an order of the schedule.
 
-    With times rounded down an op can take no unit, and this way it comes before what it feeds and before the longer ops
-    that start when it does.
+    With times rounded down an op may take zero units. In this order it comes before its successors, and before longer
+    ops that start at the same time.
     """
     return np.lexsort((np.arange(len(timetable.start)), timetable.finish, timetable.start))
 

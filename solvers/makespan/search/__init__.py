@@ -1,7 +1,7 @@
-"""Better schedules. In: a run, with what it knows. Out: schedules, offered to the run.
+"""Search for better schedules, which are offered to the run.
 
-- `local_search`: which search has its turn
+- `local_search`: the loop that chooses the next search
 - `starts`: where searches begin
 - `incumbent`: the best schedule, and cycles and sweeps of annealing over it
-- `anneal`, `proposals`, `moves`, `trial`, `walk`: one annealing, from what it proposes to how it is taken back
+- `anneal`, `proposals`, `moves`, `trial`, `walk`: one annealing: proposals, their trial, and undoing them
 """

@@ -1,13 +1,12 @@
 r"""Simulated annealing of placement and order together, guided by the critical path.
 
-Every proposal is judged by the exact makespan. The threshold that it must meet is drawn before it is tried, so most
-trials end early (:mod:`placekit.solvers.makespan.search.trial`).
+Every proposal is judged by its exact makespan. The threshold is drawn before the trial, so most trials end early
+(:mod:`placekit.solvers.makespan.search.trial`).
 
-The makespan alone is flat nearly everywhere. A proposal that lets the ops end later on average pays
-:math:`w` times that delay beside its makespan; one that lets them end earlier gains nothing for it, so that the
-threshold stays sharp.
+The makespan alone is flat nearly everywhere. So a proposal that delays the ops on average also pays :math:`w` times
+that delay. A proposal that lets ops end earlier on average gains nothing by it, so that the threshold stays sharp.
 
-What is proposed is :mod:`placekit.solvers.makespan.search.proposals`.
+Proposals come from :mod:`placekit.solvers.makespan.search.proposals`.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ def anneal(
     num_steps: int,
     seed: int,
 ) -> float:
-    """Anneal from `walk`, and keep the best schedule on the way.
+    """Anneal from `walk`, and keep the best schedule.
 
     Parameters
     ----------
     flat
         The problem.
     walk
-        Where to start; where the walk ended, afterwards.
+        State to start from; afterwards the last state.
     best_device, best_sequence
         ``[V]`` overwritten with the best placement and order if they are better than `best_s`.
     best_s

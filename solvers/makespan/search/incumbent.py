@@ -1,4 +1,4 @@
-"""The best schedule of a local search for `Makespan`, and what anneals it: cycles, sweeps over stretches, polishing."""
+"""Best schedule of a local search for `Makespan`, with the cycles and sweeps that anneal it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHUNK = 2_000_000
 
 
 class Best:
-    """The best schedule so far, in the arrays that the kernels overwrite."""
+    """Best schedule so far, in arrays that the kernels overwrite."""
 
     def __init__(self, run: Run, flat: SequenceProblem) -> None:
         self.run = run
@@ -90,9 +90,9 @@ def _annealed(
     Parameters
     ----------
     run, flat, walk
-        The solve, what is annealed, and where it begins.
+        The run, the problem, and the state to start from.
     schedule
-        Best device, sequence and seconds so far; the arrays receive what is better.
+        Best device, sequence and seconds so far; better ones overwrite the arrays.
     cooling
         First and last temperature in seconds.
     num_steps
@@ -120,7 +120,7 @@ def _annealed(
 
 
 def sweep(best: Best, flat: SequenceProblem, num_steps: int) -> None:
-    """Anneal one stretch of the best schedule after the other, `num_steps` proposals per op, until told to stop."""
+    """Anneal the stretches of the best schedule in turn, `num_steps` proposals per op, until told to stop."""
     run, walk = best.run, best.walk
     seeds = np.random.default_rng(run.rng.integers(2**63))
     num_ops = flat.instance.num_ops
@@ -129,7 +129,7 @@ def sweep(best: Best, flat: SequenceProblem, num_steps: int) -> None:
     width = int(seeds.choice([each for each in STRETCHES if each <= max(num_ops // 2, STRETCHES[0])]))
     hot = float(seeds.choice(STRETCH_HOT))
     bounds = [0, *range(width - int(seeds.integers(width)), num_ops, width), num_ops]
-    # a schedule of its own: the walk, which is loaded anew whenever a stretch became better
+    # a copy: the walk is loaded again whenever a stretch improves
     device, sequence = walk.device.copy(), walk.sequence.copy()
     load(flat, walk, device, sequence)
     for begin, end in pairwise(bounds):

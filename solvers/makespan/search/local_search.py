@@ -1,4 +1,4 @@
-"""Local search for `Makespan`: annealing of placement and order, with restarts; the part of ``local-search``."""
+"""Local search for `Makespan`: annealing of placement and order, with restarts (method ``local-search``)."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ WHOLE_UP_TO = 2_000
 
 
 def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason:
-    """Search from what `run` holds, and offer what is found; return why it ended.
+    """Search from the placements that `run` holds, and offer better ones; return why the search ended.
 
-    1. Start from what is known: warm start, single devices, `heft`, `m-etf`; if none is feasible, from where annealing
-       of the excess leads (:mod:`placekit.solvers.generic.excess`).
-    2. A cycle anneals (:mod:`placekit.solvers.makespan.search.anneal`) from the best schedule at a random temperature;
-       if that is not mild, with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps`
-       proposals per op (mild ones up to `MILD_STEPS`), or to an eighth of the time. Every other one, and every one of
-       more than `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch
-       (:mod:`placekit.solvers.makespan.decomposition.stretch`), at a cost that does not grow with the schedule.
-    3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
-    4. Ends when `patience` cycles in a row brought nothing.
+    1. Start from the warm start, single devices, `heft` and `m-etf`. If none is feasible, anneal the excess
+       (:mod:`placekit.solvers.generic.excess`).
+    2. A cycle anneals (:mod:`placekit.solvers.makespan.search.anneal`) from the best schedule at a random temperature.
+       At high temperatures it starts from a noisy list schedule with probability `fresh`. Cycles grow longer, up to
+       `steps` proposals per op (`MILD_STEPS` at low temperatures), or to an eighth of the time.
+    3. Every other cycle anneals the best schedule stretch by stretch
+       (:mod:`placekit.solvers.makespan.decomposition.stretch`), at a cost that does not grow with the schedule. With
+       more than `WHOLE_UP_TO` ops every cycle does.
+    4. Between two cycles the best placement is also dispatched by devices that never idle, which may give a better
+       order.
+    5. The search ends when `patience` cycles in a row bring no improvement.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Moves of the makespan search, made in place and logged in the walk, which can take them back.
+"""Moves of the makespan search, made in place and logged in the walk so that they can be undone.
 
-Memory limits, supported devices and pins hold at every moment, and so does topological order.
+Memory limits, supported devices, pins and topological order hold at every moment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["exchange", "move_class", "move_group", "place_in_time", "pull", "pus
 
 @njit(inline=True, allocates=False)
 def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
-    """Move class `c` to `d`, whether it fits or not; return the first position touched."""
+    """Move class `c` to `d` without a check of its memory; return the first position touched."""
     begin, end = flat.class_offsets[c], flat.class_offsets[c + 1]
     k = walk.counters[NUM_CHANGED]
     walk.changed[k], walk.changed_from[k] = c, walk.device[flat.class_ops[begin]]
@@ -32,7 +32,7 @@ def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
 
 @njit(inline=True, allocates=False)
 def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
-    """Move class `c` to device `d`; return the first position touched, or -1 if it may not go there."""
+    """Move class `c` to device `d`; return the first position touched, or -1 if that is not allowed."""
     source = walk.device[flat.class_ops[flat.class_offsets[c]]]
     if source == d or not flat.allowed[c, d] or walk.used_bytes[d] + flat.class_bytes[c] > flat.instance.limit_bytes[d]:
         return -1
@@ -41,9 +41,9 @@ def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
 
 @njit(inline=True, allocates=False)
 def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -> int:
-    """Move the class of op `v` to device `d`, and the classes of some ops on `d` to where `v` was.
+    """Move the class of op `v` to device `d`, and the classes of some ops on `d` to the former device of `v`.
 
-    These are the first `num_back` ops of `walk.kept`, all of which are allowed there. Returns the first position
+    These ops are the first `num_back` of `walk.kept`, and all of them are allowed there. Returns the first position
     touched, or -1 (nothing changed) if a device has no room or `v` is on `d` already.
     """
     source, first = walk.device[v], len(walk.sequence)
@@ -89,7 +89,7 @@ def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> 
 
 @njit(inline=True, allocates=False)
 def _join(walk: Walk, u: int, source: int, stamp: int, count: int, size: int) -> int:
-    """Put op `u` into the queue in `walk.kept` if it is new, on `source`, and there is room; return the new length."""
+    """Add op `u` to the queue in `walk.kept` if it is new, on `source`, and fits; return the new length."""
     if count >= size or walk.mark[u] == stamp or walk.device[u] != source:
         return count
     walk.mark[u] = stamp
@@ -135,7 +135,7 @@ def shift(walk: Walk, v: int, to: int) -> int:
 
 @njit(inline=True, allocates=False)
 def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
-    """Move op `v`, just sent to another device, to where its inputs are there; return the first position touched."""
+    """Move op `v`, just sent to a new device, behind the arrival of its inputs; return the first position touched."""
     low, high = window(flat, walk, v)
     ready = ready_time(flat, walk.device, walk.finish_s, walk.arrival_s, v, walk.device[v])
     to = low
@@ -148,7 +148,7 @@ def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
 
 @njit(inline=True, allocates=False)
 def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
-    """Move op `v`, and what it needs, before the earlier op `u`; return the first position touched.
+    """Move op `v` and its predecessors before the earlier op `u`; return the first position touched.
 
     Returns -1 if `v` needs `u`. O(edges between the two positions).
     """
@@ -170,7 +170,7 @@ def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
 
 @njit(inline=True, allocates=False)
 def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
-    """Move op `u`, and what needs it, behind the later op `v`; return the first position touched, or -1."""
+    """Move op `u` and its successors behind the later op `v`; return the first position touched, or -1."""
     low, high = int(walk.position[u]), int(walk.position[v]) + 1
     walk.counters[STAMP] += 1
     stamp = walk.counters[STAMP]
@@ -191,7 +191,7 @@ def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
 
 @njit(inline=True, allocates=False)
 def _partition(walk: Walk, low: int, high: int, stamp: int, marked_first: bool) -> None:
-    """Sort a stretch of the sequence by mark; within the two halves the order stays."""
+    """Partition a stretch of the sequence by mark, stably."""
     at, num_kept = low, 0
     for i in range(low, high):
         v = walk.sequence[i]

@@ -1,12 +1,12 @@
 """Random proposals of the annealing of placement and order.
 
-Along an arc of the critical path the two ops are brought together if a transfer lies between them, and reordered or
-separated if only the device makes one wait for the other; elsewhere classes move to the device of a neighbour or a
-random one, alone or in connected groups, and ops shift inside their windows.
-
-Where work binds, every device is critical, and hardly anything can be sent without something coming back. Two classes
-change places if they run at about the same time; of a few that could, those that leave the devices most nearly as busy
-as they were. A long op rarely has a match on the other device: it changes places with several short ones.
+- On an arc of the critical path with a transfer the two ops are brought together. If only the device makes one op wait
+  for the other, the ops are reordered or separated.
+- Elsewhere classes move to the device of a neighbour or to a random one, alone or in connected groups, and ops shift
+  inside their windows.
+- If work binds, every device is critical, and a move needs a move back. Two classes that run at about the same time
+  exchange their devices; of a few candidates the pair that changes the loads least. A long op is traded for several
+  short ones.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _near(walk: Walk, v: int, reach: int) -> int:
 
 @njit(inline=True, allocates=False)
 def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
-    """Let op `v` change places with the op near it for which that costs least, of a few at random."""
+    """Exchange op `v` with the best of a few random ops near it."""
     classes, a = flat.instance.class_of_op, walk.device[v]
     partner, least_s = v, math.inf
     for _ in range(PARTNERS):
@@ -122,9 +122,9 @@ def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
 
 @njit(inline=True, allocates=False)
 def _trade(flat: SequenceProblem, walk: Walk, v: int) -> int:
-    """Let the longest of a few ops near op `v` change places with several on a random device.
+    """Trade the longest of a few ops near op `v` for several ops on a random device.
 
-    Random ops there are taken as long as each brings the devices nearer to how busy they were.
+    Random ops there are taken as long as each brings the loads of the devices nearer to what they were.
     """
     for _ in range(LARGEST_OF - 1):
         w = _near(walk, v, NEARBY)
@@ -156,9 +156,9 @@ def _trade(flat: SequenceProblem, walk: Walk, v: int) -> int:
 
 @njit(inline=True, allocates=False)
 def _choose(walk: Walk) -> tuple[int, int, int]:
-    """Return the two ends of a random arc of the critical path, the later one first, or one op twice; and what it is.
+    """Return the ends of a random arc of the critical path (the later first), and the kind of the arc.
 
-    Anywhere, and at the beginning of the path, it is one op.
+    Off the path, and at its beginning, both ends are the same op.
     """
     length = walk.counters[PATH_LENGTH]
     if length == 0 or np.random.random() >= CRITICAL_SHARE:  # noqa: NPY002
@@ -182,7 +182,7 @@ def _draw(why: int) -> int:
 
 @njit(inline=True, allocates=False)
 def propose(flat: SequenceProblem, walk: Walk) -> int:
-    """Change something at random; return the first position touched, or -1 (something may be logged all the same)."""
+    """Make a random proposal; return the first position touched, or -1 (some of it may be logged all the same)."""
     v, u, why = _choose(walk)
     action = _draw(why)
     if action == PULL:

@@ -33,7 +33,7 @@ def _respects(flat: SequenceProblem, device: NDArray[np.int64]) -> bool:
 
 
 def known_starts(run: Run, flat: SequenceProblem) -> Iterator[Start]:
-    """Yield what `run` holds: its best placement, and its warm start, each in the order in which it runs its ops."""
+    """Yield the best placement and the warm start of `run`, each with the order of its ops."""
     for placement in (run.placement, run.warm_start):
         if placement is None or not _respects(flat, placement.device_of_op):
             continue
@@ -47,7 +47,7 @@ def known_starts(run: Run, flat: SequenceProblem) -> Iterator[Start]:
 
 
 def redispatch(flat: SequenceProblem, device: NDArray[np.int64]) -> Iterator[Start]:
-    """Yield a placement in the orders in which devices that never idle would run it: by readiness, and by rank."""
+    """Yield a placement in the orders of devices that never idle: by readiness, and by rank."""
     by_readiness = simulate_fifo(flat.instance, device, has_contention=flat.has_contention)
     yield device, np.argsort(by_readiness.step_of_op)
     by_rank = simulate(flat.instance, device, -mean_upward_rank(flat.instance), has_contention=flat.has_contention)
@@ -55,16 +55,16 @@ def redispatch(flat: SequenceProblem, device: NDArray[np.int64]) -> Iterator[Sta
 
 
 def list_schedule(flat: SequenceProblem, noise: float, rng: np.random.Generator) -> Start | None:
-    """Return a schedule as `heft` makes it, with noise; None if no placement within the memory limits was found.
+    """Return a schedule of `heft` with noise; None if no placement within the memory limits was found.
 
     Parameters
     ----------
     flat
-        The problem, a whole one.
+        The whole problem.
     noise
-        Relative spread of the ranks, and of what is added to the times of ops; 0 for none.
+        Relative spread of the noise on ranks and op times; 0 for none.
     rng
-        Where chance comes from.
+        Source of randomness.
     """
     instance = flat.instance
     rank_s = mean_upward_rank(instance) * (1 + noise * rng.standard_normal(instance.num_ops))
@@ -81,7 +81,7 @@ def list_schedule(flat: SequenceProblem, noise: float, rng: np.random.Generator)
 
 
 def _packed(flat: SequenceProblem, rng: np.random.Generator) -> NDArray[np.int64] | None:
-    """``[V]`` random devices with room, for the largest classes first; None if one found none."""
+    """Return random devices with room ``[V]``, for the largest classes first; None if a class finds none."""
     room, device = flat.instance.limit_bytes.copy(), np.zeros(len(flat.class_bytes), dtype=np.int64)
     for c in np.argsort(-flat.class_bytes, kind="stable").tolist():
         open_devices = np.flatnonzero(flat.allowed[c] & (flat.class_bytes[c] <= room))

@@ -1,17 +1,17 @@
-"""A proposal of the annealing is tried: is its cost at most a limit, or not.
+"""Trial of a proposal: whether its cost is at most a limit.
 
-Proposals that change nothing but the order of ops on different devices have no effect, and are not kept. Without
-contention a trial has three parts, and most end in the first two:
+Proposals that change only the order of ops on different devices have no effect, and are not kept. Without contention a
+trial has three parts, and most trials end in the first two:
 
-1. The positions that the proposal changes are scheduled. It fails as soon as the end of an op plus the time that must
-   follow it exceeds the limit.
-2. What follows has not changed, neither devices nor orders, and the walk knows the time from the start of each op to
-   the end of all. With those the longest path through the changed positions is known: the new makespan, unless a path
-   beside them is longer, and none of these is longer than the makespan before.
-3. Only if that leaves it open, or the mean finish counts, the rest is scheduled.
+1. Schedule the positions that the proposal changes. The trial fails as soon as the end of an op plus the time that must
+   follow exceeds the limit.
+2. Later devices and orders have not changed, and the walk knows the time from the start of each later op to the end. So
+   the longest path through the changed positions is known. It is the new makespan, unless another path is longer; no
+   other path is longer than the makespan before.
+3. Only if this does not decide, or if the mean finish counts, schedule the rest.
 
-So a proposal costs O(ops and edges that it touches), not all. With contention the order of the buses changes behind it,
-and everything is scheduled.
+So a proposal costs O(ops and edges that it touches). With contention the order of later transfers changes, and
+everything is scheduled.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def keeps(
     Returns
     -------
     tuple[bool, int]
-        True if it changes a device, or the order on one, and costs at most `limit_s`; and the position behind the last
-        op that was scheduled.
+        True if the proposal changes a device, or the order on one, and costs at most `limit_s`; and the position after
+        the last op that was scheduled.
     """
     num_ops = flat.time_s.shape[0]
     device, timeline = walk.device, walk.timeline
@@ -91,7 +91,7 @@ def keeps(
 def leaves(flat: SequenceProblem, walk: Walk, first: int, end: int, free_s: NDArray[np.float64]) -> float:
     """Return the longest path through the positions from `first` to before `end`, which have been scheduled.
 
-    What follows them has not changed. No path beside them is longer than the makespan of the state.
+    Later positions have not changed. No other path is longer than the makespan of the state.
     """
     instance = flat.instance
     longest = 0.0

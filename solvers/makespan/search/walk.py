@@ -1,7 +1,7 @@
-"""State of the makespan search and its critical path; proposals are tried and taken back.
+"""State of the makespan search and its critical path, with the log that undoes proposals.
 
-A proposal is any number of devices of classes changed and at most one stretch of the sequence rearranged
-(:mod:`placekit.solvers.makespan.search.moves`); both are logged, so that one `undo` takes back whatever it was.
+A proposal changes the devices of any number of classes, and rearranges at most one stretch of the sequence
+(:mod:`placekit.solvers.makespan.search.moves`). Both are logged, so that `undo` reverts the whole proposal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAME_DEVICE, TRANSFER, MACHINE, NOTHING = range(4)
 
 
 class Walk(NamedTuple):
-    """State of the search, with all it needs to take the last proposal back.
+    """State of the search, with the log of the last proposal.
 
     Parameters
     ----------
@@ -39,11 +39,12 @@ class Walk(NamedTuple):
     sequence, position
         ``[V]`` the topological order, and its inverse.
     timeline
-        The schedule; behind a proposal being tried its finish times are those of the trial.
+        The schedule; during a trial, the finish times of the trial.
     finish_s, arrival_s
-        ``[V]``, ``[T, D]`` copies of the schedule's without the trial.
+        ``[V]``, ``[T, D]`` copies of these times without the trial.
     to_end_s
-        ``[V]`` seconds from the start of each op to the end of all, without the trial; not kept with contention.
+        ``[V]`` seconds from the start of each op to the end of the schedule, without the trial; not kept with
+        contention.
     then_s
         ``[D]`` scratch: the same from the next op of each device.
     used_bytes
@@ -121,9 +122,9 @@ def load(flat: SequenceProblem, walk: Walk, device: NDArray[np.int64], sequence:
 
 @njit(inline=True, allocates=False)
 def settle(flat: SequenceProblem, walk: Walk, first: int, end: int) -> float:
-    """Make the proposal, which changed nothing but positions from `first` to before `end`, the state.
+    """Accept the proposal, which changed only positions from `first` to before `end`.
 
-    Returns its makespan. O(ops + edges).
+    Returns the new makespan. O(ops + edges).
     """
     value = decode(flat, walk.device, walk.sequence, walk.timeline, first)
     for v in range(len(walk.finish_s)):
@@ -139,7 +140,7 @@ def settle(flat: SequenceProblem, walk: Walk, first: int, end: int) -> float:
 
 @njit(inline=True, allocates=False)
 def touched(flat: SequenceProblem, walk: Walk, first: int) -> int:
-    """Return the position behind the last that the proposal, which begins at `first`, changes."""
+    """Return the end of the positions that the proposal changes, which begins at `first`."""
     end = max(first, walk.counters[SEGMENT_END])
     for k in range(walk.counters[NUM_CHANGED]):
         c = walk.changed[k]
@@ -150,7 +151,7 @@ def touched(flat: SequenceProblem, walk: Walk, first: int) -> int:
 
 @njit(inline=True, allocates=False)
 def forget(walk: Walk) -> None:
-    """Begin a new proposal: what was logged can no longer be taken back."""
+    """Begin a new proposal: clear the log of the last one."""
     walk.counters[NUM_CHANGED] = 0
     walk.counters[SEGMENT_START] = 0
     walk.counters[SEGMENT_END] = 0
@@ -158,7 +159,7 @@ def forget(walk: Walk) -> None:
 
 @njit(inline=True, allocates=False)
 def undo(flat: SequenceProblem, walk: Walk) -> None:
-    """Take the proposal back, but for the finish times."""
+    """Undo the proposal, except for the finish times."""
     for k in range(walk.counters[NUM_CHANGED] - 1, -1, -1):
         place(flat, walk, walk.changed[k], walk.changed_from[k])
     low, high = walk.counters[SEGMENT_START], walk.counters[SEGMENT_END]
@@ -226,7 +227,7 @@ def _last_on(walk: Walk, d: int) -> int:
 
 @njit(inline=True, allocates=False)
 def _is_last(flat: SequenceProblem, walk: Walk, v: int, j: int, start: float) -> bool:
-    """Return True if the `j`-th input of op `v` comes over exactly when `v` starts."""
+    """Return True if the `j`-th input of op `v` arrives exactly when `v` starts."""
     t, d = flat.instance.in_tensors[j], walk.device[v]
     if flat.has_contention:
         return bool(walk.timeline.arrival_s[t, d] == start)
