@@ -75,7 +75,7 @@ class Verdict:
     objective
         Objective of the placement in seconds; None without one.
     gain
-        How many times the placement is as fast as the best single device; None where one of the two is missing.
+        Speedup of the placement over the best single device; None if one of the two is missing.
     within_error
         True if the gain is not above the error, and thus none.
     error
@@ -85,7 +85,7 @@ class Verdict:
     sentence
         All of that in one sentence.
     alternatives
-        What was compared.
+        Ways of running the model that were compared.
     """
 
     choice: Form | None
@@ -141,9 +141,9 @@ def decide(mine: Alternative | None, others: Sequence[Alternative], evidence: Ev
     mine
         The placement; None if there is no feasible one.
     others
-        What to compare it with.
+        Alternatives to compare with.
     evidence
-        What else is known.
+        Further facts.
     """
     feasible = [each for each in (*others, *([mine] if mine else [])) if each.objective_s is not None]
     singles = [each for each in others if _RANK[each.form] == 0 and each.objective_s is not None]

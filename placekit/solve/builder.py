@@ -165,9 +165,9 @@ class Model:
         Parameters
         ----------
         objective
-            What is minimised; `Throughput` by default.
+            Objective to minimise; `Throughput` by default.
         contiguity
-            What the operators of a device must form; the objective's default by default.
+            Contiguity of the operators of a device; by default that of the objective.
 
         Raises
         ------

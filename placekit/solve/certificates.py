@@ -1,9 +1,10 @@
-r"""Certificates: what a bound was proven with, small and typed, for anybody to check.
+r"""Certificates: small, typed proofs of bounds that anybody can check.
 
-Ops, tensors and devices are positions in the problem's own lists. A *group* is what must share a device: the ops of
-one colocation label or fused group, and under acyclic contiguity the groups that lie on a common cycle of the order
-graph (no acyclic placement can separate those). A certificate names a group by any of its ops. What each kind proves,
-and why, is in :mod:`placekit.verification.proofs` and what it imports; the file format is in ``docs/verify.md``.
+Ops, tensors and devices are positions in the problem's own lists. A *group* is a set of ops that must share a device:
+the ops of one colocation label or fused group, and under acyclic contiguity the groups that lie on a common cycle of
+the order graph (no acyclic placement can separate those). A certificate names a group by any of its ops. What each kind
+proves, and why, is in :mod:`placekit.verification.proofs` and what it imports; the file format is in
+``docs/verify.md``.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Method(ABC):
 
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method from what follows the colon in ``name:argument``, and from named parameters.
+        """Make the method from the argument after the colon in ``name:argument``, and from named parameters.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Tables with a door: names that come with placekit, that installed packages bring, and that a notebook registers.
+"""Extensible tables: names of placekit, of installed packages, and those that a notebook registers.
 
 A package brings a name by an entry point, whose value is ``module:Class``; it is imported when the name is used. A name
 that is taken, or that cannot be typed on a command line, is refused: with an error where somebody registers it, with a
@@ -62,11 +62,11 @@ class OpenTable(Mapping[str, T], Generic[T]):
         self._values[name] = value
 
     def replace(self, name: str, value: T) -> None:
-        """Put another value in the place of one."""
+        """Replace a value."""
         self._values[name] = value
 
     def unregister(self, name: str) -> None:
-        """Take a value away again, as a test does with what it registered."""
+        """Remove a registered value, as tests do."""
         self._values.pop(name, None)
 
     def _why_not(self, name: object) -> str | None:

@@ -1,4 +1,4 @@
-"""Methods by name: placekit's own, those of plugins and those that were registered, imported on use."""
+"""Methods by name: placekit's own, plugins, and registered ones; imported on use."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _not_served(name: str, targets: Mapping[str, Target], objective: str) -> str
 
 
 class _ByObjective(Method):
-    """A method that is another class for each objective.
+    """Method with a class of its own for each objective.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def _check(method: Any, what: str) -> None:
-    """Refuse what is no method.
+    """Refuse a class that is no method.
 
     Raises
     ------

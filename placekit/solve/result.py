@@ -116,7 +116,7 @@ class BaseResult:
     load_s: float = 0.0
 
     def _check(self, answer: object, what: str) -> None:
-        """Refuse parts that contradict each other."""
+        """Refuse fields that contradict each other."""
         if (answer is None) != (self.objective is None):
             raise InvalidProblemError(f"result: {what} and objective must be given together, or neither")
         if self.objective is not None and self.lower_bound is not None and self.lower_bound > self.objective:
@@ -173,19 +173,19 @@ class Result(BaseResult):
     Parameters
     ----------
     objective_name
-        What was minimised.
+        Name of the objective.
     placement
         The best feasible placement; None if none was found.
     device_loads
         Load, memory and op count of every device.
     schedule
-        When what runs where, for the execution models that have a clock.
+        Start, end and device of ops and transfers, for objectives with a clock.
     problem_hash
         `Problem.content_hash` of what was solved; None in files of older versions.
     problem_terms
         `Problem.terms` of what was solved, to name what differs in another problem; None in files of older versions.
     certificate
-        What the bound, or that nothing is feasible, was proven with, for :func:`placekit.verify`; None without one.
+        Certificate of the bound or of infeasibility, for :func:`placekit.verify`; None without one.
     verdict
         Whether a split is worth it (:func:`placekit.verdict`); None if nobody asked.
 

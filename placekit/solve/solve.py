@@ -1,4 +1,4 @@
-"""The one verb: `solve` assembles a run, lets a method work on it, and has the judge sign the result."""
+"""`solve`: assemble a run, let a method work on it, and have the judge score the result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def solve(
     Parameters
     ----------
     problem
-        What to place.
+        Problem to solve.
     method
         A name from the registry (``"auto"``, ``"ilp"``, ``"single:GPU"``, ...) or a method object. ``"auto"`` picks the
         strongest sequence for the problem, and takes at most a minute unless `stop` says otherwise.

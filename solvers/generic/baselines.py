@@ -1,4 +1,4 @@
-"""The trivial methods that every comparison needs: single devices, round robin, random search."""
+"""Trivial baselines: single devices, round robin, random search."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_BATCH = 256
 
 
 def offer_single_devices(run: Run) -> None:
-    """Offer everything on one device, for one device of every kind; and on the largest teams, if there are teams."""
+    """Offer the whole model on one device of every kind, and on the largest teams if teams are allowed."""
     problem, platform = run.problem, run.problem.platform
     for kind in range(len(platform.kinds)):
         run.offer(np.full(problem.graph.num_ops, platform.devices_of_kind(kind)[0]))
@@ -56,7 +56,7 @@ class SingleParams:
 
 
 class SingleDevice(Method):
-    """Everything on one device: on ``single:NAME``, or on the best one. An unknown device is an error of `run`."""
+    """The whole model on one device: ``single:NAME``, or the best one. An unknown device is an error of `run`."""
 
     name = "single"
     params_type = SingleParams
@@ -79,8 +79,7 @@ class SingleDevice(Method):
 class RoundRobin(Method):
     """Equal numbers of ops per device: contiguous blocks in topological order if the problem asks for contiguity.
 
-    Without contiguity the classes go to the devices in turn. Pins and unsupported ops are respected where the rule
-    leaves a choice; memory is not looked at.
+    Without contiguity the classes go to the devices in turn. Pins and device support are respected; memory is not.
     """
 
     name = "round-robin"
@@ -102,7 +101,7 @@ class RoundRobin(Method):
         device = np.zeros(num_classes, dtype=np.int64)
         for c, wanted in zip(order.tolist(), turn.tolist(), strict=True):
             can = np.flatnonzero(contraction.allowed[c])
-            # the wanted device, or the next one that may take the class
+            # the wanted device, or the next one that is allowed
             device[c] = can[np.argmin((can - wanted) % num_devices)] if can.size else wanted
         run.offer(contraction.expand(device))
         return StopReason.FINISHED
@@ -115,7 +114,7 @@ class RandomParams:
     Parameters
     ----------
     samples
-        Number of placements. If None: 1000, and under a time limit as many as there is time for.
+        Number of placements. None for 1000, or with a time limit for as many as there is time for.
     """
 
     samples: int | None = None
@@ -128,12 +127,12 @@ class RandomParams:
 class RandomSearch(Method):
     """Best of N random placements.
 
-    Every class goes to a random device among those it may go to. Under contiguity the placements are random chains
-    instead: devices in random order, blocks between random cuts of a random topological order; otherwise hardly any
-    sample would be feasible.
+    Every class goes to a random device that is allowed. Under contiguity the placements are random chains: devices in
+    random order, blocks between random cuts of a random topological order. Otherwise hardly any sample would be
+    feasible.
 
-    Where the objective scores batches, samples are scored by that (for the makespan each in the better of two orders,
-    :mod:`placekit.objectives.makespan.orders`), and only those that look better than the best so far go to the judge.
+    If the objective scores batches, only samples that look better than the best so far go to the judge. For a makespan
+    each sample is scored in the better of two orders (:mod:`placekit.objectives.makespan.orders`).
     """
 
     name = "random"
@@ -160,7 +159,7 @@ class RandomSearch(Method):
             for device, value in zip(devices, score(devices).tolist(), strict=True):
                 if (reason := run.should_stop()) is not None:
                     return reason
-                # without a feasible placement the judge sees them all, so that it can say what is wrong
+                # without a feasible placement the judge scores all samples, so that it can say what is wrong
                 if run.objective is None or value < run.objective:
                     run.offer(score.placement(device))
                 else:
@@ -169,7 +168,7 @@ class RandomSearch(Method):
 
 
 def _draw_freely(contraction: Contraction, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """``[count, classes]`` each class on a random device among those it may go to; on the first if on none."""
+    """Draw an allowed device for each class ``[count, classes]``; the first device if none is allowed."""
     allowed = contraction.allowed
     choices = np.argsort(~allowed, axis=1, kind="stable")  # what is allowed comes first
     drawn = rng.integers(np.maximum(allowed.sum(axis=1), 1), size=(count, len(allowed)))
@@ -177,7 +176,7 @@ def _draw_freely(contraction: Contraction, count: int, rng: np.random.Generator)
 
 
 def _draw_chains(contraction: Contraction, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """``[count, classes]`` blocks between random cuts of a random topological order, on the devices in random order."""
+    """Draw blocks between random cuts of a random topological order, on devices in random order ``[count, classes]``."""
     num_classes, num_devices = contraction.allowed.shape
     chains = np.empty((count, num_classes), dtype=np.int64)
     for row in chains:

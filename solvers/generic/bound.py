@@ -1,4 +1,4 @@
-"""Method ``bound`` for any objective: the bound that the objective itself offers."""
+"""Method ``bound`` for any objective: the bound that the objective offers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KeepBound(Protocol):
 
 
 def recorded(run: Run) -> KeepBound:
-    """Return what raises the bound of `run`, and lists all bounds (not only the best) in its `info`."""
+    """Return a function that raises the bound of `run` and lists all bounds in its `info`."""
     proven: dict[str, float] = {}
     run.info["lower_bounds_s"] = proven
 
@@ -44,8 +44,8 @@ def recorded(run: Run) -> KeepBound:
 class BoundMethod(Method):
     """Method ``bound``: proves lower bounds, and offers only the placements that it needs to scale them.
 
-    The placements are those of the quick heuristics (every single device, ``greedy``, ``pipedream``); give a better
-    one as warm start, and the bounds become better, too. All bounds are listed in the result's `info`.
+    The placements are those of the quick heuristics (every single device, ``greedy``, ``pipedream``). A better
+    placement as warm start makes the bounds better, too. All bounds are listed in the result's `info`.
     """
 
     name = "bound"

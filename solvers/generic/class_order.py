@@ -1,4 +1,4 @@
-"""Shared parts of the topological baselines: a line through the classes, and the main group of devices."""
+"""Topological order of the classes, and the main group of devices, for the topological baselines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["class_order", "device_work_s", "main_group", "needs_chain", "total_t
 
 
 def needs_chain(problem: Problem) -> bool:
-    """Return True if parts that wait for each other are of no use: under a contiguity, or as calls of accelerators."""
+    """Return True if parts must not wait for each other: under a contiguity, or as calls of accelerators."""
     return problem.contiguity is not Contiguity.NONE or problem.objective.avoids_cycles
 
 
@@ -41,10 +41,10 @@ def total_time_s(contraction: Contraction) -> NDArray[np.float64]:
 
 
 def device_work_s(contraction: Contraction) -> NDArray[np.float64]:
-    """``[num_devices]`` seconds that each device would take for all classes that it may hold, made up for the others.
+    """Return the seconds ``[num_devices]`` that each device would take for all classes.
 
-    A device that may hold only a part is rated as if it took the rest at the same pace, compared with the fastest
-    device for each class; a device that may hold nothing is rated infinitely slow.
+    Classes that a device may not hold are extrapolated: they take as much longer than on their fastest device as the
+    other classes do. A device that may hold nothing is infinitely slow.
     """
     time = total_time_s(contraction)[:, contraction.problem.platform.kind_of_device]
     time = np.where(contraction.allowed, time, np.inf)

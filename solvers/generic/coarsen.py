@@ -1,8 +1,7 @@
 """Contraction: one node per set of ops that must share a device, or may without loss; exactly reversible.
 
-Methods work on the contracted problem, flat arrays without names, and expand their answer at the end. The costs of a
-contracted placement are the costs of the expanded one, op for op and tensor for tensor; only the judge has the last
-word all the same.
+Methods work on the contracted problem (flat arrays without names), and expand their answer at the end. A contracted
+placement costs the same as the expanded one, op for op and tensor for tensor. The judge scores the expanded one.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Contraction(Generic[O_co]):
     class_of_op
         ``[num_ops]`` class of every op.
     leader
-        ``[num_classes]`` an op of each class whose device is a device for the whole class without loss.
+        ``[num_classes]`` an op of each class; the whole class may be on its device without loss.
     time_s
         ``[num_classes, num_kinds, 2]`` seconds of the class's forward and backward ops.
     memory_bytes
@@ -46,11 +45,11 @@ class Contraction(Generic[O_co]):
     allowed
         ``[num_classes, num_devices]`` True where every op of the class is supported and no pin forbids it.
     net_offsets, net_pins
-        CSR lists of the classes that each net touches, the producer's first. Tensors inside one class are gone, and
+        CSR lists of the classes that each net touches, the producer's first. Tensors inside one class are no nets, and
         tensors with the same producer and the same set of classes are one net.
     net_time_s
-        ``[num_nets, num_kinds, 2]`` seconds that a device spends on the net's forward and backward tensors if the net
-        touches the device and leaves it.
+        ``[num_nets, num_kinds, 2]`` seconds of a device for the net's forward and backward tensors if the net also
+        touches another device.
     net_of_tensor
         ``[num_tensors]`` net of each tensor; -1 for one inside a class, and for one that costs no kind any time.
     senders, receivers
@@ -122,9 +121,9 @@ class Contraction(Generic[O_co]):
 def contract(problem: Problem[O_co]) -> Contraction[O_co]:
     """Contract the ops of `problem` that must share a device, or may without loss.
 
-    Those that must are the classes of `Problem.op_class`, and under `Contiguity.ACYCLIC` also the strongly connected
-    components of the order graph between them, because no acyclic placement can separate those. Those that may are the
-    leaves of :mod:`placekit.solvers.generic.coarsen`, if the objective allows that.
+    Ops that must share a device are the classes of `Problem.op_class`, and under `Contiguity.ACYCLIC` the strongly
+    connected components of the order graph between classes, which no acyclic placement can separate. Ops that may share
+    a device without loss are free leaves (`merge_free_leaves`), if the objective allows that.
 
     Notes
     -----
@@ -140,7 +139,7 @@ def contract(problem: Problem[O_co]) -> Contraction[O_co]:
 
 
 def join_classes(contraction: Contraction, follows: NDArray[np.int64]) -> Contraction:
-    """Contract further: each class is joined to the one that it follows, a root of `follows`."""
+    """Contract further: join each class to the class that it follows, a root of `follows`."""
     if np.array_equal(follows, np.arange(contraction.num_classes)):
         return contraction
     class_of_op = number_by_first(follows[contraction.class_of_op])
@@ -184,7 +183,7 @@ def _contract(problem: Problem[O_co], class_of_op: NDArray[np.int64], leader: ND
 
 
 def _fuse_cycles(problem: Problem, class_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Join the classes that lie on a common cycle of the order graph (Tarjan's algorithm, linear)."""
+    """Join classes on a common cycle of the order graph (Tarjan's algorithm, linear)."""
     senders, receivers = (class_of_op[ends] for ends in problem.order_edges)
     num_classes = int(class_of_op.max()) + 1
     if not topological_order(num_classes, senders, receivers)[1].size:
@@ -237,29 +236,32 @@ def _nets(
 
 
 def merge_free_leaves(contraction: Contraction) -> NDArray[np.int64]:
-    r"""``[num_classes]`` the class that each class follows: itself, or the one that it may join without loss.
+    r"""Return the class that each class follows ``[num_classes]``: itself, or a class that it may join without loss.
 
     A class :math:`v` may follow :math:`u` if
 
     1. it is free: no time on any kind, and no memory unless no device has a limit;
-    2. it can go wherever :math:`u` can;
+    2. it is allowed on every device on which :math:`u` is;
     3. every net that touches :math:`v` touches :math:`u`;
-    4. under a contiguity, it is a leaf of the order graph: nothing is before it, and :math:`u` is behind it and before
-       all else that is directly behind it; or the same with the order reversed.
+    4. under a contiguity, it is a leaf of the order graph: it has no predecessors, and :math:`u` is a successor that
+       precedes all its other direct successors; or the same with the order reversed.
 
-    Take a feasible placement and move :math:`v` to the device of :math:`u`. Compute and memory stay as they are (1),
-    the placement remains supported (2), the set of devices that a net touches can only shrink (3), and so can the
-    loads. The quotient of the order graph loses the edges of :math:`v`, and those it gains run beside paths from
-    :math:`u` that were there before; a leaf lies inside no path: so acyclic stays acyclic and convex stays convex (4).
-    Hence the largest load does not rise: the optimum of `throughput` is unchanged. Without this step every such leaf
-    doubles the number of ideals (Tarnawski et al. 2020 merge those with one neighbour, too; conditions 1 and 2 are
-    ours, as are constants that many ops of a chain read).
+    Claim: the optimum of `throughput` is unchanged. Take a feasible placement and move :math:`v` to the device of
+    :math:`u`.
+
+    - Compute and memory stay the same (1), and the placement remains supported (2).
+    - The set of devices that a net touches can only shrink (3), and so can the loads.
+    - The quotient of the order graph loses the edges of :math:`v`. The edges that it gains follow paths from :math:`u`
+      that were there before, and a leaf lies inside no path. So acyclic stays acyclic and convex stays convex (4).
+
+    Without this step every such leaf doubles the number of ideals. Tarnawski et al. 2020 also merge leaves with one
+    neighbour; conditions 1 and 2 are ours, as are constants that many ops of a chain read.
 
     Notes
     -----
-    Leaves are taken off one after the other, so that trees of free classes collapse. O(pins of the free classes' nets),
-    as each class is looked at again only after classes have joined it, and a walk of at most `MAX_VISITED` classes for
-    a class with several neighbours.
+    Leaves are removed one after another, so that trees of free classes collapse. O(pins of the free classes' nets),
+    since a class is visited again only after classes have joined it, and a walk of at most `MAX_VISITED` classes for a
+    class with several neighbours.
     """
     is_limited = any(device.memory_bytes is not None for device in contraction.problem.platform.devices)
     is_free: NDArray[np.bool_] = np.equal(contraction.time_s.max(axis=(1, 2)), 0)
@@ -269,7 +271,7 @@ def merge_free_leaves(contraction: Contraction) -> NDArray[np.int64]:
 
 
 def merge_leaves(contraction: Contraction, may_follow: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """``[num_classes]`` the class that each class follows, by conditions 2 to 4 of `merge_free_leaves` alone.
+    """Return the class that each class follows ``[num_classes]``, by conditions 2 to 4 of `merge_free_leaves`.
 
     Parameters
     ----------
@@ -303,7 +305,7 @@ def merge_leaves(contraction: Contraction, may_follow: NDArray[np.bool_]) -> NDA
             pins_of[net].discard(v)
             if len(pins_of[net]) == 1:
                 nets_of[u].discard(net)
-        # what hung on v besides u can be a leaf now
+        # other neighbours of v may be leaves now
         for w in order.remove(v) | {u}:
             if may_follow[w] and w not in waiting:
                 waiting.add(w)
@@ -314,13 +316,13 @@ def merge_leaves(contraction: Contraction, may_follow: NDArray[np.bool_]) -> NDA
 def _goes_along(contraction: Contraction, u: int, v: int) -> bool:
     if contraction.problem.objective.team_rule == "off":
         return bool((contraction.allowed[v] | ~contraction.allowed[u]).all())
-    # a team that can run u can run v, too, and has the devices that v is pinned to
+    # every team that can run u can also run v, and has the devices that v is pinned to
     can_run = contraction.supported[v] | ~contraction.supported[u]
     return bool(can_run.all() and (contraction.pins[u] | ~contraction.pins[v]).all())
 
 
 class _Order:
-    """The neighbours in the order graph of the classes that may follow, as classes are taken off."""
+    """Neighbours in the order graph of the classes that may follow, while classes are removed."""
 
     def __init__(self, contraction: Contraction, may_follow: NDArray[np.bool_]) -> None:
         num_classes = contraction.num_classes
@@ -328,7 +330,7 @@ class _Order:
         rank, stuck = np.full(num_classes, -1), topological_order(num_classes, *ends)
         rank[stuck[0]] = np.arange(len(stuck[0]))
         self.rank = rank.tolist()
-        # behind and before, each as lists by class; a class that was taken off was at an end of every path
+        # successors and predecessors by class; a removed class was at an end of every path
         self.ways = (_lists(num_classes, *ends), _lists(num_classes, *ends[::-1]))
         self.behind: list[set[int]] = [set() for _ in range(num_classes)]
         self.before: list[set[int]] = [set() for _ in range(num_classes)]
@@ -336,7 +338,7 @@ class _Order:
             self.behind[v], self.before[v] = set(self.ways[0][v]), set(self.ways[1][v])
 
     def is_joined(self, v: int) -> bool:
-        """Tell whether `v` has any neighbour left."""
+        """Return True if `v` has a neighbour left."""
         return bool(self.behind[v] or self.before[v])
 
     def first_neighbour(self, v: int) -> set[int]:
@@ -349,7 +351,7 @@ class _Order:
         return {min(others, key=lambda w: sign * self.rank[w])}
 
     def leads_to_others(self, u: int, v: int) -> bool:
-        """Tell whether all neighbours of the leaf `v` are behind `u` (or all before it); False if it takes too long."""
+        """Return True if all neighbours of the leaf `v` succeed `u`, or all precede `u`; False after a long search."""
         others, ways, sign = (self.behind[v], self.ways[0], 1) if self.behind[v] else (self.before[v], self.ways[1], -1)
         missing, seen, stack = others - {u}, {u}, [u]
         last = max((sign * self.rank[w] for w in missing), default=0)
@@ -362,7 +364,7 @@ class _Order:
         return not missing
 
     def remove(self, v: int) -> set[int]:
-        """Take `v` off; return the neighbours that it had."""
+        """Remove `v`; return the neighbours that it had."""
         neighbours = self.behind[v] | self.before[v]
         for w in neighbours:
             self.behind[w].discard(v)
@@ -388,7 +390,7 @@ def _incidence(contraction: Contraction, may_follow: NDArray[np.bool_]) -> tuple
 
 
 def _roots(follows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each chain of followers ends, by pointer doubling."""
+    """Return the end of each chain of followers, by pointer doubling."""
     while True:
         further = follows[follows]
         if np.array_equal(further, follows):

@@ -1,4 +1,4 @@
-"""Random choices of the compiled searches, from Numba's own generator: nothing but what few lines need."""
+"""Random choices of the compiled searches, from Numba's generator."""
 
 from __future__ import annotations
 

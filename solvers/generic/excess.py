@@ -1,9 +1,9 @@
-"""Search for a feasible placement where greedy starts find none: annealing of the excess.
+"""Search for a feasible placement by annealing the excess, if greedy starts find none.
 
-The *excess* of a placement is how far it is from feasible: the bytes above the memory limits, in mean classes, and one
+The *excess* of a placement is its distance from feasible: the bytes above the memory limits, in mean classes, plus one
 for each break of the contiguity. `find_feasible` anneals the excess down to 0 by moves and exchanges of classes, and
-starts again from another random placement if a walk ends above 0. Few placements are enumerated after some walks in
-vain, which may prove that none is feasible.
+starts again from another random placement if a walk ends above 0. If there are few placements they are enumerated after
+some walks, which may prove that none is feasible.
 
 Shapes
 ------
@@ -61,7 +61,7 @@ class Room(NamedTuple):
     limit_bytes
         ``[D]`` memory limits in the same unit; infinity for none.
     allowed
-        ``[C, D]`` where each class may go.
+        ``[C, D]`` devices on which each class is allowed.
     class_of_op
         ``[O]``.
     near_offsets, near_classes
@@ -69,7 +69,7 @@ class Room(NamedTuple):
     contiguity
         `FREE`, `CONVEX` or `ACYCLIC`.
     order_senders, order_receivers
-        ``[E]`` edges between ops that the contiguity looks at, along a topological order of the ops.
+        ``[E]`` edges between ops that matter to the contiguity, in topological order of the ops.
     """
 
     num_bytes: Floats
@@ -107,7 +107,7 @@ def room_of(contraction: Contraction) -> Room:
 
 @njit
 def _returns(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int) -> int:
-    """Return the number of ops to which a path comes back that has left their device. O((ops + edges) * devices)."""
+    """Return the number of ops at which a path returns to a device that it has left. O((ops + edges) * devices)."""
     count = 0
     left = np.zeros((len(node_of_op), num_devices), np.bool_)
     for e in range(len(senders)):
@@ -155,7 +155,7 @@ def _cyclic_edges(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints
 def num_breaks(
     contiguity: int, node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int
 ) -> int:
-    """Return how often a placement breaks the contiguity; 0 if it keeps it.
+    """Return the number of breaks of the contiguity.
 
     Parameters
     ----------
@@ -189,14 +189,14 @@ def _over(r: Room, used: Floats) -> float:
 
 @njit
 def reduce_excess(r: Room, device: Ints, steps: int, hot: float, cold: float, seed: int) -> float:
-    """Anneal the excess of a placement; return what is left of it: 0 as soon as it is feasible.
+    """Anneal the excess of a placement; return the remaining excess, 0 as soon as the placement is feasible.
 
     Parameters
     ----------
     r
         The problem.
     device
-        ``[C]`` start; where the walk ended, afterwards.
+        ``[C]`` start; afterwards the end of the walk.
     steps
         Number of proposals.
     hot, cold
@@ -263,9 +263,9 @@ def excess(room: Room, device: Ints) -> float:
 
 
 def find_feasible(run: Run) -> bool:
-    """Search for a feasible placement and offer it; return whether `run` holds one.
+    """Search for a feasible placement and offer it; return True if `run` holds one.
 
-    Memory that ops share and direct links are relaxed first, as for every method that does not know them.
+    Shared memory and direct links are relaxed first, as for every method that does not know them.
     """
     if run.placement is None and run.should_stop() is None:
         has_few = is_first(run.problem)
@@ -276,7 +276,7 @@ def find_feasible(run: Run) -> bool:
 
 
 class _Feasible(Method):
-    """Walks of the excess until one ends in a feasible placement; see the module docstring."""
+    """Annealing walks until one ends in a feasible placement; see the module docstring."""
 
     name = "feasible"
 
@@ -297,8 +297,8 @@ class _Feasible(Method):
             if run.placement is not None or number >= most:
                 return StopReason.FINISHED
             device = _random_start(contraction, room, run.rng)
-            # acyclic placements are convex, calls in no circle do not wait for ever, and more methods can go on from
-            # either: they have every other walk
+            # acyclic placements are convex, calls without a cycle never deadlock, and more methods can start from
+            # them: so every other walk draws chains
             is_narrow = needs_chain(run.problem) and number % 2 == 0
             narrow = room._replace(contiguity=ACYCLIC) if is_narrow else room
             if _walk(run, narrow, device, min(FIRST_STEPS * 2 ** min(number, 20), MOST_STEPS)):
@@ -323,9 +323,9 @@ def _walk(run: Run, room: Room, device: Ints, steps_per_class: int) -> bool:
 
 
 def _random_start(contraction: Contraction, room: Room, rng: np.random.Generator) -> Ints:
-    """``[C]`` random devices; where chains are asked for, blocks of a random topological order, as large as the limits.
+    """Draw random devices ``[C]``; for chains, blocks of a random topological order as large as the limits.
 
-    Classes that may not be where that puts them are moved.
+    Classes that are not allowed there are moved.
     """
     num_classes, num_devices = contraction.allowed.shape
     if not needs_chain(contraction.problem):

@@ -1,9 +1,10 @@
-"""Method ``file:PATH``: a placement that somebody else made, scored like any other.
+"""Method ``file:PATH``: a placement from a file, scored like any other.
 
 `PATH` is a placement file (:mod:`placekit.io.placement_json`), or the split of a public workload's ops by a human
 expert: an object with lists `fpgas` and `cpus` of node ids. Node ids are looked up in the workload file, given as
-parameter `workload` or behind a second colon (``file:SPLIT:WORKLOAD``); without it the ops must be called by their ids.
-Ops that a split leaves out follow those of their colour class: a split of the forward ops does for a training graph.
+parameter `workload` or after a second colon (``file:SPLIT:WORKLOAD``). Without it the ops must be called by their ids.
+Ops that a split leaves out follow those of their colour class, so a split of the forward ops suffices for a training
+graph.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class FileParams:
 
 
 class FilePlacement(Method):
-    """The placement in a file. It is neither repaired nor improved; the judge says what is wrong with it."""
+    """The placement in a file, neither repaired nor improved; the judge names broken constraints."""
 
     name = "file"
     params_type = FileParams

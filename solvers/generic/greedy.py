@@ -1,20 +1,18 @@
-r"""Method ``greedy``: fill one device after the other in topological order, up to the average load.
+r"""Method ``greedy``: fill one device after another in topological order, up to the average load.
 
 Steps:
 
-1. The *average load* is the time in which all devices together would do all work if it could be divided as one likes:
-   :math:`1 / \sum_d 1 / W_d` with the time :math:`W_d` that device d takes for everything. So a device that is ten
-   times slower gets a tenth of the work.
-2. The classes go by in a topological order. The open device takes a class unless that would bring its work above the
-   average (by more than half of the class, so that the rounding evens out) or its bytes above its memory; then the next
-   device is opened. The last device takes what is left.
-3. A class that the open device does not support opens the next device that does. If there is none, it goes to an
-   earlier one that has room (the judge then says whether contiguity allows it).
+1. The *average load* is the time of all work if it could be divided freely over all devices: :math:`1 / \sum_d 1 / W_d`
+   with the time :math:`W_d` of device d for all work. So a device that is ten times slower gets a tenth of the work.
+2. Classes are taken in topological order. The open device takes a class unless its work would exceed the average by
+   more than half of the class, or its bytes the memory; then the next device is opened. The last device takes the rest.
+3. A class that the open device does not support opens the next device that does. If there is none, the class goes to an
+   earlier device with room (the judge then says whether the contiguity allows that).
 4. If the memory of the last device does not suffice, the average is raised by a tenth and the pass repeated, until
    everything fits or the average is as much as the slowest device takes for everything.
 
-It is done once with the fastest devices first and once with the slowest first (CPUs at the end or at the start of the
-pipeline), and without the slow kinds at all; the judge keeps the best. Transfers are not looked at.
+The steps run with the fastest devices first, with the slowest first (CPUs at the end or at the start of the pipeline),
+and without the slow kinds; the judge keeps the best. Transfers are ignored.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ def fill(
     contraction
         The contracted problem.
     order
-        ``[num_classes]`` order in which the classes go by.
+        ``[num_classes]`` order of the classes.
     sequence
         Devices in the order in which they are opened.
     work_s
@@ -94,7 +92,7 @@ def fill(
 def _pass(
     contraction: Contraction, order: NDArray[np.int64], sequence: list[int], average_s: float
 ) -> tuple[NDArray[np.int64], bool]:
-    """Return the devices, and whether they hold what they were given."""
+    """Return the devices, and True if all memory limits hold."""
     platform = contraction.problem.platform
     time = total_time_s(contraction)[:, platform.kind_of_device]
     size = contraction.memory_bytes.tolist()

@@ -1,4 +1,4 @@
-"""The bound that an objective has to offer at once."""
+"""The quick bound of an objective."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Method ``local-search`` for any objective: annealed moves of classes, each scored by the objective itself.
 
-1. Start from the best placement known; without one from the single devices, ``greedy``, or the placement to which
-   annealing of the excess leads (:mod:`placekit.solvers.generic.excess`).
-2. A proposal moves a class to another device that may hold it, half of the time to one of a neighbour in the graph, or
-   exchanges the devices of two classes. Proposals are scored in batches of `BATCH` (`Scorer`): at once where the
-   objective scores batches, one by one elsewhere.
-3. They are taken in turn by the rule of Metropolis, at a temperature that falls from round to round; once one is taken,
-   the rest of its batch are out of date and drawn again. A proposal that breaks the contiguity is not taken.
+1. Start from the best known placement. Without one, start from the single devices, ``greedy``, or annealing of the
+   excess (:mod:`placekit.solvers.generic.excess`).
+2. A proposal moves a class to another allowed device, half of the time to the device of a neighbour in the graph, or
+   exchanges the devices of two classes. Proposals are scored in batches of `BATCH` (`Scorer`).
+3. Proposals are accepted by the rule of Metropolis, at a falling temperature. After an accepted proposal the rest of
+   its batch is out of date and drawn again. A proposal that breaks the contiguity is not accepted.
 4. A round ends after `steps` proposals per class; the next one starts at the best placement. The search ends after
    `patience` rounds without a better one.
 """
@@ -50,7 +49,7 @@ class LocalSearch(Method):
         return None
 
     def run(self, run: Run) -> StopReason:
-        """Search until told to stop, or until `patience` rounds in a row brought nothing."""
+        """Search until told to stop, or until `patience` rounds in a row bring no improvement."""
         offer_single_devices(run)
         if run.should_stop() is None:
             work(Greedy(), run)
@@ -69,7 +68,7 @@ class LocalSearch(Method):
 
 
 class _Walk:
-    """A placement of classes on its way."""
+    """Current placement of classes."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -81,7 +80,7 @@ class _Walk:
 
     @property
     def can_move(self) -> bool:
-        """True if some class may be somewhere else."""
+        """True if some class is allowed on another device."""
         return bool(self._movable.size)
 
     def anneal(self, steps: int) -> None:
@@ -125,5 +124,5 @@ class _Walk:
         return proposals
 
     def _is_kept(self, device: NDArray[np.int64]) -> bool:
-        """Return True if a placement that the scorer takes keeps the contiguity, too."""
+        """Return True if a placement keeps the contiguity, which the scorer does not check."""
         return self._room.contiguity == FREE or excess(self._room, device) <= 0.0

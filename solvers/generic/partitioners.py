@@ -188,7 +188,7 @@ class Metis(_Partitioner):
         import pymetis
 
         work = device_work_s(contraction)[devices]
-        # relative to the fastest; METIS takes no part that is next to nothing
+        # relative to the fastest; METIS refuses parts of almost no work
         share = 1.0 / np.clip(work / max(float(work.min()), 1e-290), 1.0, MAX_SLOWNESS)
         share /= share.sum()
         kind = int(run.problem.platform.kind_of_device[main_group(run.problem, contraction)[0]])
@@ -299,9 +299,9 @@ def read_scotch_map(path: Path, num_nodes: int, num_parts: int) -> NDArray[np.in
 
 @contextmanager
 def quiet_stdout() -> Iterator[None]:
-    """Send to nowhere what C code prints while the ``with`` block runs; other threads' output goes there, too.
+    """Discard what C code prints inside the ``with`` block; output of other threads is lost, too.
 
-    Does nothing where there is no standard output, or no POSIX to redirect it.
+    Without a standard output, or without POSIX to redirect it, nothing happens.
     """
     if os.name != "posix":
         yield

@@ -2,11 +2,11 @@ r"""Method ``pipedream``: the pipeline partitioner of PipeDream, over a line of 
 
 Steps:
 
-1. The classes are laid out in one topological order, and the order is contracted to a *linear path*: it may be cut
-   only where at most one tensor crosses, because PipeDream knows layers in a chain and nothing else; everything
-   between two such places (a branching region) becomes one layer. With ``branches="cut"`` every place may be cut.
-2. Of several kinds of devices PipeDream knows one; it gets the kind that together does all work soonest. A stage is a
-   run of layers that the kind supports and that fits into one device's memory.
+1. The classes are laid out in one topological order, which is contracted to a *linear path*: PipeDream knows only
+   layers in a chain, so the order may be cut only where at most one tensor crosses. A branching region between two such
+   places is one layer. With ``branches="cut"`` every place may be cut.
+2. PipeDream knows one kind of device: the kind whose devices together finish all work first. A stage is a run of layers
+   that the kind supports and that fits into the memory of one device.
 3. ``A[j, m]``, the slowest stage of the first j layers on m devices, is computed for all j and m:
 
    .. math:: A[j, m] = \min_{i < j} \max\big(A[i, m - 1],\; B[i],\; T(i, j)\big)
@@ -16,10 +16,9 @@ Steps:
 4. If no chain of stages fits, everything goes to the best single device that can take it.
 
 Its **own objective** is the largest of all stage works and all transfers between stages (they overlap in PipeDream, and
-activation and gradient of a place are sent both ways in training). This is not placekit's throughput, where a device
-pays for its work plus everything that enters or leaves it: the judge scores the answer, `info` keeps PipeDream's own
-value (`pipedream_objective_s`). Replicated stages (data parallelism) are left out, as in the comparison of Tarnawski et
-al., because placements have no copies.
+activation and gradient of a place are sent both ways in training). In placekit's throughput a device pays for its work
+plus all transfers, so the judge scores the answer anew, and `info` keeps PipeDream's own value
+(`pipedream_objective_s`). Replicated stages (data parallelism) are left out, as in the comparison of Tarnawski et al.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""Repairs of a partition that knows nothing of support, memory and contiguity: the least that makes it a placement."""
+"""Repairs of a partition that ignores device support, memory and contiguity, with as few moves as possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["make_acyclic", "move_to_allowed", "relieve_memory"]
 
 
 def move_to_allowed(contraction: Contraction, device: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Move every class that stands where it is not allowed to the least loaded device that may hold it.
+    """Move every class from a forbidden device to the least loaded device that is allowed.
 
     A class without any device stays where it is: the problem is infeasible.
     """
@@ -30,9 +30,9 @@ def move_to_allowed(contraction: Contraction, device: NDArray[np.int64]) -> NDAr
 
 
 def relieve_memory(contraction: Contraction, device: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Move classes off devices that hold more bytes than they have, largest first, to the least loaded with room.
+    """Move classes off overfull devices, largest first, to the least loaded device with room.
 
-    Only moves that fit are made; what cannot be moved stays, and the judge names it.
+    Only moves that fit are made. Other classes stay, and the judge names the broken limit.
     """
     device = device.copy()
     platform, size = contraction.problem.platform, contraction.memory_bytes

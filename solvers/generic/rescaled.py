@@ -1,4 +1,4 @@
-"""Programs that are scaled by the best objective known, and built again if the optimum is far below."""
+"""Programs that are scaled by the best known objective, and built again if the optimum is far below."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["rescaled"]
 
 
 def rescaled(run: Run, solve: Callable[[float | None], StopReason]) -> StopReason:
-    """Solve a program; again if its optimum is so far below the scale that this hides a part of the gap.
+    """Solve a program, again if its optimum is so far below the scale that rounding hides a part of the gap.
 
     Parameters
     ----------
