@@ -176,7 +176,7 @@ def _draw_freely(contraction: Contraction, count: int, rng: np.random.Generator)
 
 
 def _draw_chains(contraction: Contraction, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw blocks between random cuts of a random topological order, on devices in random order ``[count, classes]``."""
+    """Draw blocks between random cuts of a random topological order, on devices in random order."""
     num_classes, num_devices = contraction.allowed.shape
     chains = np.empty((count, num_classes), dtype=np.int64)
     for row in chains:
