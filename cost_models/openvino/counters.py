@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from placekit.cost_models.base import Progress
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.groups import NO_GROUP, Fusion, RuntimeNode, fuse, runtime_nodes
-from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.model.errors import ProfileError
 from placekit.model.graph import OpGraph
 
@@ -199,9 +199,7 @@ def last_line(error: Exception) -> str:
 def _run_session(
     compiled: openvino.CompiledModel, graph: OpGraph, inputs: Sequence[openvino.Tensor], num_inferences: int
 ) -> Session:
-    request = compiled.create_infer_request()
-    for index, tensor in enumerate(inputs):
-        request.set_input_tensor(index, tensor)
+    request = filled_request(compiled, inputs)
     for _ in range(_WARM_UPS):
         request.infer()
     readings, latency_s = [read_counters(request)], []

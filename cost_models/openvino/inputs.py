@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,19 @@ from placekit.model.errors import UnsupportedProblemError
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["random_inputs"]
+__all__ = ["filled_request", "random_inputs"]
 
 _TRANSPARENT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 _DEFAULT_BOUND = 2
 """Integers without a known use are 0 or 1: valid as ids of any table, types of tokens, masks and flags."""
+
+
+def filled_request(compiled: openvino.CompiledModel, inputs: Iterable[openvino.Tensor]) -> openvino.InferRequest:
+    """Return a new request of a compiled model that has its inputs, in the model's order."""
+    request = compiled.create_infer_request()
+    for index, tensor in enumerate(inputs):
+        request.set_input_tensor(index, tensor)
+    return request
 
 
 def random_inputs(model: openvino.Model, seed: int = 0) -> list[openvino.Tensor]:

@@ -21,7 +21,7 @@ from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.counters import compile_properties, read_counters
 from placekit.cost_models.openvino.devices import refused_ops
 from placekit.cost_models.openvino.groups import fuse, runtime_nodes
-from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.cost_models.openvino.split import Stage, TensorKey, model_input_keys, split_model
 from placekit.model.graph import OpGraph
 
@@ -41,9 +41,7 @@ def cpu_groups(core: openvino.Core, model: openvino.Model, graph: OpGraph, seed:
     """``[num_ops]`` fused groups of the CPU plugin, found by running `model` there once."""
     config = compile_properties("CPU", {"INFERENCE_PRECISION_HINT": "f32"}) | {"PERF_COUNT": True}
     compiled = core.compile_model(model, "CPU", config)
-    request = compiled.create_infer_request()
-    for index, tensor in enumerate(random_inputs(model, seed)):
-        request.set_input_tensor(index, tensor)
+    request = filled_request(compiled, random_inputs(model, seed))
     request.infer()
     return fuse(graph, runtime_nodes(compiled, read_counters(request).keys())).op_group
 
@@ -131,9 +129,7 @@ def profile_submodels(
 
 def _run(compiled: openvino.CompiledModel, inputs: Sequence[openvino.Tensor]) -> list[openvino.Tensor]:
     """Run once and return the outputs, which stay valid when the compiled model is gone."""
-    request = compiled.create_infer_request()
-    for index, tensor in enumerate(inputs):
-        request.set_input_tensor(index, tensor)
+    request = filled_request(compiled, inputs)
     request.infer()
     return [request.get_output_tensor(index) for index in range(len(compiled.outputs))]
 
@@ -185,9 +181,7 @@ class _StageTimer:
         from openvino import Tensor
 
         compiled = self._core.compile_model(model, self._device, self._config)
-        request = compiled.create_infer_request()
-        for index, tensor in enumerate(inputs):
-            request.set_input_tensor(index, self._placed(tensor))
+        request = filled_request(compiled, map(self._placed, inputs))
         outputs = []
         for index, port in enumerate(compiled.outputs):
             if self._context is not None and port.get_partial_shape().is_static:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placekit.cost_models.openvino.inputs import filled_request
 from placekit.cost_models.openvino.machine import running_on
 from placekit.model.errors import ProfileError
 from placekit.model.platform import Device, Link
@@ -117,6 +118,5 @@ def _call_time_s(core: openvino.Core, device: str, num_bytes: int) -> float:
 
     numbers = opset.parameter([num_bytes // 4], Type.f32)
     model = Model([opset.result(opset.relu(numbers))], [numbers], "transfer")
-    request = core.compile_model(model, device).create_infer_request()
-    request.set_input_tensor(0, Tensor(np.ones(num_bytes // 4, dtype=np.float32)))
+    request = filled_request(core.compile_model(model, device), [Tensor(np.ones(num_bytes // 4, dtype=np.float32))])
     return _median_time_s(request.infer)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.devices import shared_core
+from placekit.cost_models.openvino.inputs import filled_request
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
@@ -33,10 +34,8 @@ def run_compiled(
     """Return copies of the outputs, which outlive the compiled model; `stage` is empty for the whole model."""
     from openvino import Tensor
 
-    request = compiled.create_infer_request()
     try:
-        for index, tensor in enumerate(inputs):
-            request.set_input_tensor(index, tensor)
+        request = filled_request(compiled, inputs)
         request.infer(share_outputs=True)
     except RuntimeError as error:
         if not stage:

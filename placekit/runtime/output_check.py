@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import require_device, shared_core
-from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_last
 from placekit.cost_models.openvino.machine import running_on
 from placekit.cost_models.openvino.split import TensorKey
@@ -305,9 +305,7 @@ class _WholeModel:
             raise ExecutionError(f"model {self._plan.name!r} does not run on {self.device_name!r}: {error}") from error
 
     def _run(self, compiled: openvino.CompiledModel) -> list[NDArray[Any]]:
-        request = compiled.create_infer_request()
-        for index, tensor in enumerate(self.inputs):
-            request.set_input_tensor(index, tensor)
+        request = filled_request(compiled, self.inputs)
         with running_on(self._device.cores):
             try:
                 request.infer(share_outputs=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import shared_core
-from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.io.model import ModelSource
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
 from placekit.pytorch.source import TorchSource
@@ -272,8 +272,8 @@ class _WholeRunner(_Requests):
             one = core.compile_model(model, contender.target, dict(contender.latency_properties))
             many = core.compile_model(model, contender.target, dict(contender.throughput_properties))
             count = max(1, int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
-            self._one = _request(one, inputs)
-            self._many = [(_request(many, inputs), ()) for _ in range(count)]
+            self._one = filled_request(one, inputs)
+            self._many = [(filled_request(many, inputs), ()) for _ in range(count)]
         except RuntimeError as error:
             raise ExecutionError(f"the model does not run on {contender.target!r}: {error}") from error
 
@@ -291,12 +291,5 @@ class _CopiesRunner(_Requests):
                 compiled = core.compile_model(model, target, compile_properties(target, device.properties))
             except RuntimeError as error:
                 raise ExecutionError(f"the model does not run on {device.name!r}: {error}") from error
-            self._many.append((_request(compiled, inputs), device.cores))
+            self._many.append((filled_request(compiled, inputs), device.cores))
         self._one = self._many[0][0]
-
-
-def _request(compiled: openvino.CompiledModel, inputs: list[openvino.Tensor]) -> openvino.InferRequest:
-    request = compiled.create_infer_request()
-    for index, tensor in enumerate(inputs):
-        request.set_input_tensor(index, tensor)
-    return request
