@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def keep_problem(problem: Problem) -> None:
-    """Keep `problem` in the cache under its hash, and as the latest if it is there already.
+    """Keep `problem` in the cache under its hash, as the latest problem.
 
     One of more than `AT_ONCE_UP_TO` ops is not kept. What cannot be kept is logged, and built anew when it is wanted.
     """
@@ -58,7 +58,7 @@ def keep_problem(problem: Problem) -> None:
 
 
 def kept_problem(content_hash: str | None) -> Problem | None:
-    """Return the problem of that hash; None if it is not kept (any more)."""
+    """Return the cached problem of a hash; None if the cache has none."""
     from placekit.io.problem_json import read_problem
 
     if content_hash is None or not _HASH.fullmatch(content_hash) or not (path := _path(content_hash)).is_file():
@@ -90,7 +90,7 @@ def _drop_oldest(folder: Path) -> None:
 
 
 def result_file(path: Path) -> Path:
-    """Return `path`, or for a placement the result that `solve` wrote beside it.
+    """Return the result file of `path`: the file itself, or the result that `solve` wrote beside a placement.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``placekit bench``: run the cases of a suite, one row each; what is done stays done."""
+"""``placekit bench``: run the cases of a suite, one row each; finished cases are kept."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _at_most_s(jobs: list[Job]) -> float:
 
 
 def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, as_json: bool) -> None:
-    """Say what would run, and for how long at most."""
+    """Print the cases that would run, and their longest time."""
     at_most_s = _at_most_s(wanted)
     if as_json:
         told = {"suite": plan.suite.name, "cases": len(jobs), "to_do": len(wanted), "at_most_s": at_most_s}

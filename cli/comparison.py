@@ -36,7 +36,7 @@ def single_device_evaluations(problem: Problem) -> dict[str, Evaluation]:
 
 
 def choice_lines(result: Result) -> Iterator[RenderableType]:
-    """Return what was compared to choose among ways to cut the CPU, and by how much the best won."""
+    """Return the compared ways to cut the CPU, and the speedup of the best."""
     table = plain_table("compared", "ms", "at least", "time")
     table.add_column("", overflow="fold")
     for each in result.info["compared"]:
@@ -65,7 +65,7 @@ def choice_lines(result: Result) -> Iterator[RenderableType]:
 
 
 def single_device_table(problem: Problem, result: Result) -> Table:
-    """Return what each single device needs, and how much faster the result is; or what a single device breaks."""
+    """Return the time of each single device with the speedup of the result, or the constraint that it breaks."""
     table = plain_table("everything on", "ms", "speedup")
     table.add_column("", overflow="fold")
     for device, evaluation in single_device_evaluations(problem).items():

@@ -40,7 +40,7 @@ _STDOUT_IS_TAKEN: ContextVar[bool] = ContextVar("stdout is taken", default=False
 
 
 def take_stdout(output: Path | None) -> Path | None:
-    """Return `output`; if that is `STDOUT`, what is printed for people goes to stderr until the next command."""
+    """Return `output`; if it is `STDOUT`, text for people goes to stderr until the next command."""
     _STDOUT_IS_TAKEN.set(output == STDOUT)
     return output
 
@@ -50,7 +50,7 @@ def _for_people() -> IO[str]:
 
 
 def _width(file: IO[str]) -> int | None:
-    """Return how wide a line may be: in a pipe or a file as wide as it is, so that no name is broken; None to ask."""
+    """Return the line width: unlimited in a pipe or a file, so that no name is broken; None for the terminal's."""
     return None if file.isatty() or "COLUMNS" in os.environ else 10_000
 
 
@@ -59,7 +59,7 @@ def _console(to_stderr: bool) -> Console:
     from rich.segment import Segment
 
     class VisibleConsole(Console):
-        """Shows what texts say; rich's own sequences, colours and cursor movements, are no text."""
+        """Console that escapes control sequences in texts, but not rich's own colours and cursor movements."""
 
         def render_str(self, text: str, **options: Any) -> Text:
             return super().render_str(visible(text), **options)  # before widths are measured
@@ -90,7 +90,7 @@ def show_parts(parts: Iterable[RenderableType]) -> None:
 
 
 def print_line(text: object = "", file: IO[str] | None = None) -> None:
-    """Print text to stdout, or to `file`, and flush: whoever reads a pipe sees a line when it is there."""
+    """Print text to stdout, or to `file`, and flush, so that readers of a pipe see each line at once."""
     print(visible(str(text)), file=file or _for_people(), flush=True)
 
 
@@ -100,7 +100,7 @@ def one_line(text: object) -> str:
 
 
 def print_error(error: object) -> None:
-    """Print one line to stderr that says what went wrong."""
+    """Print one line about an error to stderr."""
     print_line(f"error: {one_line(error)}", file=sys.stderr)
 
 
@@ -110,7 +110,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def check_writable(*paths: Path) -> None:
-    """Refuse now what could not be written at the end of a long run.
+    """Refuse outputs that could not be written at the end of a long run.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``placekit devices``: what this machine offers."""
+"""``placekit devices``: list the devices of this machine."""
 
 from __future__ import annotations
 

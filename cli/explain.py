@@ -1,4 +1,4 @@
-"""``placekit explain``: why a placement is as good as it is, and what would change it, in words."""
+"""``placekit explain``: explain a placement in sentences."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def explain(
 
 
 def _explain_training(plan: Path, source: Path | None, time_limit_s: float, *, as_json: bool) -> None:
-    """Say why a plan is as good as it is; `source` is what it was made from, a file or a named transformer.
+    """Explain a training plan; `source` is its problem file or named transformer.
 
     Machine and batch are those of the plan; questions are asked without restrictions.
 

@@ -77,12 +77,12 @@ def _bottleneck(found: Explanation) -> list[str]:
 
 
 def _each(load: DeviceLoad) -> str:
-    """Return whose seconds those of a member are."""
+    """Return the device of the seconds, if it is a member of a team."""
     return f" on {load.device}" if load.team else ""
 
 
 def _is_with(one: DeviceLoad, other: DeviceLoad) -> bool:
-    """Return whether two devices are one, or in one team."""
+    """Return True if two devices are the same, or in one team."""
     return (one.team or one.device) == (other.team or other.device)
 
 
@@ -166,7 +166,7 @@ def _worths(found: Explanation) -> list[str]:
 
 
 def _worth(each: Worth) -> str:
-    """Say what one device brings."""
+    """Return a sentence on the worth of one device."""
     if each.why_not is not None:
         return f"{each.device}: not known, {each.why_not}."
     if not each.is_used:

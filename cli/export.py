@@ -93,7 +93,7 @@ class ExportOptions:
     as_json: JsonOption = False
 
     def target(self, model: Path, placement: Path, default: str) -> Path:
-        """Return where the export goes.
+        """Return the path of the export.
 
         Raises
         ------
@@ -173,7 +173,7 @@ def _show(source: ModelSource, plan: StagePlan, written: Mapping[str, str], told
 
 @dataclass(frozen=True)
 class _Placed:
-    """A placement for a runtime that takes the names of ops, and where it goes.
+    """Placement for a runtime that takes names of ops, and the file of the export.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Written:
-    """Files by what they are, what ``--json`` prints beside them, what people read, and what they copy, on one line."""
+    """Written files by kind, with the facts for ``--json``, the lines for people, and the line to copy."""
 
     files: Mapping[str, str]
     told: Mapping[str, Any] = field(default_factory=dict)
@@ -307,7 +307,7 @@ _SERIAL = {"onnxruntime": "onnxruntime", "device-map": "accelerate"}
 
 
 def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> None:
-    """Write what another runtime takes, and print it."""
+    """Write the files for another runtime, and print them."""
     to = asked.to
     if to not in _WRITERS:
         raise UnknownNameError(
@@ -332,7 +332,7 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
 
 
 def _read_back(to: str, files: Mapping[str, str]) -> str:
-    """Read files of a runtime that is not run here, and return what was checked."""
+    """Read back files of a runtime that cannot run here; return a description of the check."""
     for path in files.values():
         if path.endswith(".json"):
             read_json(path)

@@ -47,7 +47,7 @@ def describe_platform(platform: Platform) -> str:
 
 
 def problem_facts(problem: Problem, pins: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what is solved: size, devices, objective, constraints; of `pins` which were overridden by later ones."""
+    """Return facts of a problem: size, devices, objective, constraints, and `pins` that later ones override."""
     graph = problem.graph
     plain = type(problem.objective)().to_dict()
     told = {name: value for name, value in problem.objective.to_dict().items() if value != plain[name]}
@@ -74,7 +74,7 @@ def problem_facts(problem: Problem, pins: Mapping[str, str] | None = None) -> di
 
 
 def cost_facts(costs: CostTable) -> dict[str, str]:
-    """Return where the costs come from, how old and how noisy they are, and the sum of op times per kind."""
+    """Return facts of the costs: source, age, noise, and the sum of op times per kind."""
     import numpy as np
 
     told = costs.provenance

@@ -73,7 +73,7 @@ class OutputFiles:
         return files
 
     def policy_for(self, source: Path) -> Path:
-        """Return where a policy goes: ``STEM.policy.pt`` beside the result, or in the current directory."""
+        """Return the path of a policy: ``STEM.policy.pt`` beside the result, or in the current directory."""
         if self.result is None:
             return Path(f"{stem_of(source)}.policy.pt")
         return self.result.with_name(self.result.name.removesuffix(".result.json") + ".policy.pt")
@@ -104,7 +104,7 @@ class OutputFiles:
         return self._write(result, problem, certificate=certificate)
 
     def _has_better(self, result: Result) -> bool:
-        """Return whether there is a better placement of the same problem where `result` would go."""
+        """Return True if the file that `result` would replace has a better placement of the same problem."""
         from placekit.io.placement_json import read_placement
         from placekit.io.result_json import read_result
 

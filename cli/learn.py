@@ -1,4 +1,4 @@
-"""``placekit learn``: train a policy on a problem, keep it, and write what it found; or one policy on a data set."""
+"""``placekit learn``: train a policy on a problem or on a data set."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _learn(model: Path, run: TrainingRun, asked: LearnTask, output: Path | None,
 
 
 def _file_state(path: Path) -> tuple[int, int] | None:
-    """Return what changes when a file is written; None if there is no file."""
+    """Return a state of a file that changes when the file is written; None without a file."""
     try:
         state = path.stat()
     except OSError:
@@ -183,7 +183,7 @@ def _measured(
 
 
 def _measured_lines(result: Result) -> Iterator[RenderableType]:
-    """Return what was measured, beside what the judge says; nothing for a training that measured nothing."""
+    """Return lines on measured times beside the judge's; none for a training without measurements."""
     told = result.info.get("measured")
     if told is None:
         return

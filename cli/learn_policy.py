@@ -27,7 +27,7 @@ _EVERY = 50
 
 @dataclass(frozen=True)
 class DataSetOptions:
-    """Data set to make or to train on, and how it is made."""
+    """Data set to make or to train on, and its options."""
 
     panel: ClassVar[str] = "Data set"
 
@@ -68,7 +68,7 @@ def generate(folder: Path, data: DataSetOptions, run: TrainingRun, *, as_json: b
 
 
 def train(dataset: Path, run: TrainingRun, device: str, output: Path | None, *, as_json: bool) -> None:
-    """Train a policy, write it, and say how far it came."""
+    """Train a policy, write it, and report its progress."""
     from placekit.learned.imitation.train import ImitationParams, steps_done
     from placekit.learned.imitation.train import train as train_policy
     from placekit.learned.journal import Journal

@@ -1,4 +1,4 @@
-"""The entry point ``placekit``: the table of commands, and what an error looks like.
+"""Entry point ``placekit``: the table of commands, and the form of errors.
 
 A command is imported when it is called, so that ``placekit --help`` answers at once.
 """
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _run() -> NoReturn:
-    """Run the command, and write out what it printed: where that fails is told here, not when Python exits."""
+    """Run the command and flush its output, so that a failure to write is reported here and not at exit."""
     try:
         code = app(prog_name="placekit", standalone_mode=False)
     except UsageError as error:
@@ -141,7 +141,7 @@ def _run() -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process at once: neither a deaf native solver nor one more Ctrl-C delays the end or aborts in it."""
+    """End the process at once, without waiting for native solvers or for a further Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -150,7 +150,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _discard_stdout() -> None:
-    """Let what is still to be written to stdout vanish."""
+    """Discard the remaining output to stdout."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""``placekit methods``: what there is, what it serves, and which parameters it takes."""
+"""``placekit methods``: list methods, their objectives and their parameters."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def many_stages_note(num_stages: int, num_devices: int, objective: str | None = 
 
 
 def with_num_stages(result: Result, problem: Problem) -> Result:
-    """Return `result` with the number of stages of its placement in ``info``; as it is if nothing runs in stages.
+    """Return `result` with the number of stages of its placement in ``info``, if it runs in stages.
 
     A training graph does not: there every device has its turn in both passes. Neither do graphs of more than
     `AT_ONCE_UP_TO` ops.

@@ -66,7 +66,7 @@ def _defaults(path: Path, parameters: list[Any]) -> dict[str, Any]:
 
 
 def _value(where: str, value: Any, option: Any) -> Any:
-    """Return a value of the file as the command line would give it: text, several texts, or whether a flag is set."""
+    """Return a value of the file as the command line would give it: one text, several texts, or a flag."""
     if option.is_flag:
         if not isinstance(value, bool):
             raise InvalidFileError(f"{where} is {value!r}; it should be true or false")

@@ -59,7 +59,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(cls: Any, prefix: str) -> Iterator[inspect.Parameter]:
-    """Yield a parameter for every option among the fields of a dataclass, and of those that are dataclasses."""
+    """Yield a parameter for every option among the fields of a dataclass, nested dataclasses included."""
     hints = get_type_hints(cls, include_extras=True)
     for field in fields(cls):
         name, hint = f"{prefix}_{field.name}", hints[field.name]

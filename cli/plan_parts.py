@@ -18,7 +18,7 @@ __all__ = ["draw_plan", "plan_parts"]
 
 
 def plan_parts(result: PlanResult) -> Iterator[RenderableType]:
-    """Return what a plan says: machine, stages, objective, bound; or why there is none."""
+    """Return the parts of a plan: machine, stages, objective, bound; or the reason for no plan."""
     assumptions = result.info.get("assumptions")
     if assumptions:
         yield "assumed:"

@@ -84,7 +84,7 @@ class PlatformChoice:
         return list(core_cuts(precision=precision))
 
     def of_answer(self, path: Path) -> PlatformChoice:
-        """Return the choice with what is open decided as the placement or result in `path` says: by its devices.
+        """Return the choice with the number of groups taken from the devices of the placement or result in `path`.
 
         Raises
         ------

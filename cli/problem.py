@@ -1,4 +1,4 @@
-"""``placekit problem``: what ``solve`` would solve, as a file."""
+"""``placekit problem``: write the problem that ``solve`` would solve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``placekit profile``: measure what every op costs on every kind of device."""
+"""``placekit profile``: measure the costs of every op on every kind of device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress on stderr for what takes more than two seconds; silent where stderr is no terminal."""
+"""Progress on stderr after two seconds; silent if stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _LiveLine:
         return self.render(elapsed_s) if elapsed_s >= SHOWN_AFTER_S else ""
 
     def render(self, elapsed_s: float) -> RenderableType:
-        """Return what to show after `elapsed_s` seconds."""
+        """Return the progress to show after `elapsed_s` seconds."""
         raise NotImplementedError
 
 
@@ -130,7 +130,7 @@ class LearnLine(SolveLine):
 
 
 class StepBar(_LiveLine):
-    """A bar for work in steps, such as a profile."""
+    """Progress bar for work in steps, such as a profile."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ def plain_table(*columns: str, left: int = 1) -> Table:
 
 
 def fact_lines(facts: Mapping[str, str | Text]) -> Table:
-    """Return one line per fact: its name, and what is the case."""
+    """Return one line per fact: name and value."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
@@ -135,7 +135,7 @@ def _load_table(loads: Sequence[DeviceLoad], left_out: frozenset[str]) -> Table:
 
 
 def platform_table(platform: Platform) -> Table:
-    """Return the devices of a platform, with the link of their kind; below it the links between devices."""
+    """Return a table of the devices with the link of their kind, and below the links between devices."""
     has_nodes = any(device.node is not None for device in platform.devices)
     table = plain_table("device", "kind", "OpenVINO", "memory", "link", *["node"] * has_nodes, left=3)
     for device in platform.devices:
@@ -162,7 +162,7 @@ def violation_lines(violations: Sequence[Violation]) -> list[RenderableType]:
 
 
 def stage_table(stages: Sequence[Mapping[str, Any]]) -> Table:
-    """Return what a sequence of methods did: each one's time, what was known after it, and why it was there."""
+    """Return a table of the methods in a row: time, objective and bound afterwards, and reason."""
     table = plain_table("stage", "time", "best", "bound")
     table.add_column("why", overflow="fold")
     for stage in stages:
@@ -175,7 +175,7 @@ def stage_table(stages: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def result_lines(result: Result, *, with_memory: bool = True) -> Iterable[RenderableType]:
-    """Return what a result says: loads, objective, bound, gap, status; or why there is no answer."""
+    """Return the lines of a result: loads, objective, bound, gap, status; or the reason for no answer."""
     if result.placement is not None:
         yield load_table(result.device_loads, with_memory=with_memory)
         yield Text("")

@@ -26,7 +26,7 @@ __all__ = ["require_serial"]
 
 
 def require_serial(placement: Path, model: Path, runtime: str) -> None:
-    """Refuse a placement that is worth less where its parts run one after another.
+    """Refuse a placement that loses its gain if its parts run one after another.
 
     A placement whose result is not known was made by hand, for a reason of its own: it is not looked at.
 

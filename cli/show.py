@@ -67,7 +67,7 @@ class Figures:
     ] = "1f1b"
 
     def draw(self, file: Path, view: View) -> dict[str, Path]:
-        """Draw and write what is wanted; return the files by kind.
+        """Draw and write the requested figures; return the files by kind.
 
         Raises
         ------
@@ -137,7 +137,7 @@ def _draw_result(result: Result, path: Path) -> None:
 
 
 def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
-    """Draw what a result or placement file says, on the graph of the problem that it is of."""
+    """Draw a result or placement on the graph of its problem."""
     from placekit.plotting.canvas import figure_of
     from placekit.plotting.graph_page import graph_page
     from placekit.plotting.plot_graph import draw_graph
@@ -153,7 +153,7 @@ def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
 
 
 def _graph_of(file: Path, of: Path | None) -> tuple[OpGraph, NDArray[np.float64]]:
-    """Return the graph that `file` places, by default the one that was solved, and what sizes its ops."""
+    """Return the graph of `file`, by default the solved one, and the sizes of its ops."""
     if of is None and kind_of_file(file) == "result":
         kept = kept_problem(read_result(file).problem_hash)
         if kept is not None:

@@ -132,7 +132,7 @@ def _solve_best_cut(
 
 
 def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Return what to tell of a result: task, loads, bound, gap, single devices, files by kind, and verdict."""
+    """Return the report of a result: task, loads, bound, gap, single devices, files by kind, and verdict."""
     yield fact_lines(task.facts)
     yield ""
     yield from result_lines(result)

@@ -92,7 +92,7 @@ def parse_pins(pins: list[str] | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Task:
-    """A problem, and what is worth telling about where it comes from."""
+    """Problem with facts about its source."""
 
     problem: Problem
     facts: dict[str, str]
@@ -173,7 +173,7 @@ def read_task(
 
 
 def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
-    """Read the problem in `path` for every way of cutting the CPU into groups that is open, by what it is called.
+    """Read the problem in `path` for every open way of cutting the CPU into groups, by name.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``placekit time``: run a placement for real, and compare it with the runtime, single devices and its prediction."""
+"""``placekit time``: run a placement, and compare it with the runtime, single devices and its prediction."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def time(
     against: ComparisonOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a placement, and compare it with all that the runtime offers, single devices and the prediction."""
+    """Run a placement, and compare it with the ways of the runtime, single devices and the prediction."""
     how = executor_named(timing.executor)
     if against.trace is not None:
         check_writable(against.trace)
@@ -110,7 +110,7 @@ def time(
 def _checked(
     source: ModelSource, placement: Placement, platform: Platform, executor: Executor, seed: int
 ) -> OutputCheck:
-    """Compare what the stages compute, and what the executor gives, with what the model computes on one device.
+    """Compare the outputs of the stages and of the executor with those of the model on one device.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Options of what is measured on real devices, and notes on the numbers."""
+"""Options of measurements on real devices, and notes on the numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MachineOptions:
     platform: PlatformChoice = field(default_factory=PlatformChoice)
 
     def resolve(self, model: Path, placement: Path | None = None) -> tuple[ModelSource, Platform]:
-        """Return the model and its devices; those of the `placement` where the number of groups is open.
+        """Return the model and its devices; the devices of the `placement` if the number of groups is open.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class TimingOptions:
 
 
 def flag_lines(timings: Timings) -> Iterator[RenderableType]:
-    """Return why not to believe the numbers; under other load that alone, as all else follows from it."""
+    """Return reasons to doubt the numbers; only the other load, if there was any."""
     flags = timings.flags()
     if timings.is_noisy:
         yield f"NOISY: {flags[0]}"

@@ -124,7 +124,7 @@ def train_plan(
 
 
 def read_training(source: Path, options: TrainingOptions) -> tuple[TrainingProblem, list[str]]:
-    """Return the problem of a file or of a named transformer, and the assumptions that went into it.
+    """Return the problem of a file or of a named transformer, and its assumptions.
 
     Raises
     ------

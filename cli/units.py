@@ -1,4 +1,4 @@
-"""Numbers for people: milliseconds, mebibytes, per cent. Inside everything is SI; only here it is rounded."""
+"""Numbers for people: milliseconds, mebibytes, per cent. All other code uses SI units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict that ends a command: whether a split is worth it, and the command that gives what it advises."""
+"""The verdict at the end of a command, with the option that gives the advised placement."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def all_cores_problem(path: Path, options: TaskOptions, problem: Problem) -> Pro
 
 
 def with_verdict(result: Result, problem: Problem, whole: Problem | None = None) -> Result:
-    """Return `result` with its verdict; with a simpler placement where one is exactly as good.
+    """Return `result` with its verdict, and with a simpler placement if that is exactly as good.
 
     A solver stops at the first optimal placement that it meets, which may split a model for nothing.
     """
@@ -82,7 +82,7 @@ def _as_good(result: Result, problem: Problem, told: Verdict) -> Placement | Non
 
 
 def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Iterator[RenderableType]:
-    """Yield the sentence of a verdict, and the option that gives what it advises where that is another placement.
+    """Yield the sentence of a verdict, and the option that gives the advised placement if it differs.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Itera
 
 
 def _option_for(told: Verdict, problem: Problem) -> str | None:
-    """Return the option of `solve` that gives what a verdict advises; None if the placement is that already."""
+    """Return the option of `solve` that gives the advised placement; None if the result has it already."""
     chosen = told.chosen
     if chosen is None or chosen.objective_s == told.objective:
         return None

@@ -40,7 +40,7 @@ __all__ = ["View", "kind_lines", "slowest_table", "view_file"]
 
 @dataclass(frozen=True)
 class View:
-    """A file, as JSON values and as renderables; the result itself where it is one."""
+    """Contents of a file as JSON values and as renderables, and the result of a result file."""
 
     document: Mapping[str, Any]
     parts: list[RenderableType]
@@ -49,7 +49,7 @@ class View:
 
 
 def view_file(path: Path) -> View:
-    """Return what there is to see in `path`, whatever kind of file it is.
+    """Return the view of a file of any kind.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _view_costs(path: Path) -> View:
 
 
 def kind_lines(costs: CostTable) -> Iterator[RenderableType]:
-    """Return what the measurement of every kind says; nothing for costs that were not measured."""
+    """Return the lines on the measurement of every kind; none for costs that were not measured."""
     kinds = costs.provenance.get("kinds")
     if costs.provenance.get("source") != "profiled" or not isinstance(kinds, Mapping):
         return
