@@ -74,13 +74,13 @@ def learn(
 ) -> None:
     """Train a policy on a model; write the policy, its best placement and the result.
 
-    --generate makes a data set of labelled problems instead, --train one policy for any platform from the data set.
+    --generate draws and solves problems instead, --train makes one policy for any platform from their results.
     """
     _check_one_task(model, data)
     if data.generate is not None:
         generate(data.generate, data, run, as_json=as_json)
     elif data.train is not None:
-        train(data.train, run, asked.platform.devices or "cpu", output, as_json=as_json)
+        train(data.train, run, output, as_json=as_json)
     elif model is not None:
         _learn(model, run, asked, output, as_json=as_json)
 

@@ -131,6 +131,11 @@ class Training:
         rate = lessons.learning_rate if lessons is not None and is_taught else self.params.learning_rate
         self.optimiser = torch.optim.Adam(self.learner.policy.parameters(), lr=rate, fused=True)
 
+    def set_rate(self, rate: float) -> None:
+        """Set the step size of the optimiser, until the next stage."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
     def end(self) -> StopReason | None:
         """Return why training is over by its own parameters; None if it is not."""
         if self.stage is Stage.CLONING:
@@ -190,7 +195,8 @@ class Training:
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
         norm = nn.utils.clip_grad_norm_(self.learner.policy.parameters(), self.params.max_grad_norm)
-        self.optimiser.step()
+        if norm.isfinite():
+            self.optimiser.step()
         return float(norm)
 
     def charts(self, costs: Tensor) -> dict[str, float]:
@@ -325,8 +331,7 @@ def train(
                 log_probs, few = learner.log_probs_of(training.wanted, generator), params.clone_deviations
                 loss = -log_probs.mean()
             else:
-                (ops, log_probs), few = learner.lesson(generator), learner.lessons.deviations if learner.lessons else 0
-                loss = -(ops.mean() + log_probs.mean())
+                (loss, log_probs), few = learner.lesson(generator), learner.lessons.deviations if learner.lessons else 0
             deviations = float((1 - log_probs.detach().exp()).mean()) * num_groups
             if deviations <= min(few, LARGEST_SHARE * num_groups):
                 training.next_stage()

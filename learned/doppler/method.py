@@ -152,14 +152,16 @@ class DopplerLearner(Learner):
         )
 
     def lesson(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities ``[decisions]`` of what the teacher would do in states of both."""
+        """Return the loss of what the teacher would do in states of both, and log-probabilities of its devices."""
         if self._taught is None:
             self._taught = self._lesson()
         count = self._episodes
         mode = np.where(np.arange(count) % 2 == 0, FOLLOWS, SAMPLES)
-        return self._lessons_in(self._play(mode, self._taught.expand(count, -1), generator))
+        selects, places = self._lessons_in(self._play(mode, self._taught.expand(count, -1), generator))
+        return -(selects.mean() + places.mean()), places
 
     def _lessons_in(self, played: Episodes) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities ``[decisions]`` of the ops, and of the devices, that the teacher would choose."""
         score = self._embedded.score
         total, _ = select_log_probs(score, played.op_of_step, played.ready_from)
         right = self._place(played).masked_fill(~played.is_right, -torch.inf).logsumexp(dim=2)

@@ -1,7 +1,7 @@
 """Method ``imitation``: the policy for any platform, applied, or trained on by policy gradient on one problem.
 
 ``policy:pretrained`` applies the policy that comes with placekit; ``imitation:pretrained`` goes on training it on the
-problem at hand. From random weights it has little to say: that is what :mod:`placekit.learned.imitation.train` is for.
+problem at hand. From random weights it has little to say: that is what :mod:`placekit.learned.imitation.curriculum` is for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import preference
 from placekit.learned.imitation.decoding import DAMPINGS, TRUSTS, Decoder, Schedule
@@ -24,7 +23,7 @@ from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import Scores, StateNetwork
 from placekit.learned.imitation.refinement import Refinement
 from placekit.learned.imitation.regions import RegionSearch
-from placekit.learned.learner import Learner, Rollout, TrainingParams, entropy, permitted
+from placekit.learned.learner import GroupwiseLearner, Rollout, TrainingParams
 from placekit.learned.method import LearnedMethod
 from placekit.learned.planned_order import ExpectedOrder
 from placekit.objectives.makespan.orders import BestOrder
@@ -88,7 +87,7 @@ class ImitationMethodParams(TrainingParams):
         self.require("deviations", "refine", "regions", least=0)
 
 
-class ImitationLearner(Learner):
+class ImitationLearner(GroupwiseLearner):
     """One problem, one policy; the groups of the environment are the decisions."""
 
     params: ImitationMethodParams
@@ -96,7 +95,7 @@ class ImitationLearner(Learner):
     def __init__(self, environment: Environment, params: ImitationMethodParams) -> None:
         problem: Problem = environment.problem
         super().__init__(environment, params)
-        self.policy = StateNetwork(params.hidden)
+        self.policy, self.samples = StateNetwork(params.hidden), params.samples
         self._inputs = inputs_of(problem)
         self._batch = collate([self._inputs])
         self._decoder = Decoder(problem, self._inputs)
@@ -110,7 +109,6 @@ class ImitationLearner(Learner):
         self._rounds = max(_LEAST_ROUNDS, min(params.rounds, _STATE_ROUNDS // states))
         self._num_schedules = max(_LEAST_SCHEDULES, min(_MOST_SCHEDULES, _STATE_SCHEDULES // states))
         self._num_refined = max(1, min(params.refine, _REFINED_OPS // problem.graph.num_ops))
-        self._first_op = np.unique(environment.group_of_op, return_index=True)[1]
         self.preferred = torch.full((len(self._mask),), -1)
         self._kept: tuple[Tensor, Tensor] | None = None  # what the network says while its weights stay
 
@@ -134,27 +132,24 @@ class ImitationLearner(Learner):
         logits = torch.zeros(len(self._mask), shape[1]).index_add(0, self._groups, finite) / self._size
         if (self.preferred >= 0).all():
             logits = logits + preference(self.preferred, shape[1], self.params.deviations)
-        return torch.log_softmax(logits.masked_fill(~self._mask, -torch.inf), dim=1), scores.start
+        self._start = scores.start.detach()
+        return torch.log_softmax(logits.masked_fill(~self._mask, -torch.inf), dim=1), self._start
 
     def _settle_order(self, start: Tensor) -> None:
         """Let placements be scored in the expected order as well; once, so that equal placements score alike."""
         reward = self.environment.reward
         if isinstance(reward, BestOrder):
-            self.environment.reward = ExpectedOrder(self.environment.problem, reward, start.detach().double().numpy())
+            self.environment.reward = ExpectedOrder(self.environment.problem, reward, start.double().numpy())
+
+    def log_probs(self) -> Tensor:
+        """``[num_groups, num_devices]`` log-probability of every decision."""
+        return self._scores()[0]
 
     def rollout(self, generator: torch.Generator) -> Rollout:
-        """Sample `samples` placements; a decision per group of each."""
-        log_probs, start = self._scores()
-        self._settle_order(start)
-        count = self.params.samples
-        actions = torch.multinomial(log_probs.detach().exp(), count, replacement=True, generator=generator)
-        row = torch.arange(count).repeat_interleave(len(self._mask))
-        chosen = log_probs.gather(1, actions).T.reshape(-1)
-        return Rollout(self.environment.expand(actions.T.numpy()), row, chosen, entropy(log_probs).repeat(count))
-
-    def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
-        """``[decisions]`` the advantage of the placement that each belongs to, shared out among its decisions."""
-        return batch_advantages(costs)[rollout.row] / len(self._mask)
+        """Sample `samples` placements, which are scored in the order that the network expects as well."""
+        found = super().rollout(generator)
+        self._settle_order(self._start)
+        return found
 
     def decode(self) -> NDArray[np.int64]:
         """``[count, num_ops]`` the likeliest devices, placements op by op for every trust, the best of them refined.
@@ -231,11 +226,6 @@ class ImitationLearner(Learner):
         """Begin near `placement`: its devices become more probable, unless they are cloned."""
         super().prefer(placement)
         self._kept = None
-
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        """``[decisions]`` log-probability of every group's device, where it may go there."""
-        devices = torch.from_numpy(placements[:, self._first_op].T.copy())
-        return permitted(self._scores()[0].gather(1, devices))
 
     def memory(self) -> dict[str, Tensor]:
         """Return the preferred devices, and the order that placements are scored in."""

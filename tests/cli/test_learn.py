@@ -95,18 +95,18 @@ def test_learn_can_begin_with_the_shipped_policy(call: Call, model_file: Path, t
 @pytest.mark.slow
 def test_a_data_set_is_made_and_a_policy_trained_on_it(call: Call, diamond_file: Path, tmp_path: Path) -> None:
     """Two commands; what is there is not made again, training goes on, and the policy is a method."""
-    make = ("learn", "--generate", "data", "--problems", "20", "--max-ops", "40", "--label-time", "0.3", "--json")
+    make = ("learn", "--generate", "data", "--problems", "5", "--max-ops", "40", "--label-time", "0.3", "--json")
     done = call(*make)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["shards"] == 1
-    shard = next((tmp_path / "data").glob("shard-*.jsonl.gz"))
-    written = shard.stat().st_mtime_ns
+    assert json.loads(done.stdout)["problems"] == 5
+    result = next((tmp_path / "data").glob("*.result.json"))
+    written = result.stat().st_mtime_ns
     assert call(*make).returncode == 0
-    assert shard.stat().st_mtime_ns == written
-    train = ("learn", "--train", "data", "-o", "p.pt", "--device", "cpu", "--param", "hidden=8", "--log-dir", "log")
+    assert result.stat().st_mtime_ns == written
+    train = ("learn", "--train", "data", "-o", "p.pt", "--param", "hidden=8", "--log-dir", "log")
     done = call(*train, "--episodes", "2", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["steps"] == 2
+    assert json.loads(done.stdout)["updates"] == 2
     done = call(*train, "--episodes", "3", "--resume", "p.pt", "--json")
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "log" / "metrics.jsonl").read_text().splitlines()
@@ -121,8 +121,8 @@ def test_a_data_set_is_made_and_a_policy_trained_on_it(call: Call, diamond_file:
     [
         ([], "learn takes one of a model, --generate and --train; got none of them"),
         (["--generate", "a", "--train", "b"], "got --generate and --train"),
-        (["--train", "nowhere"], "nowhere/dataset.json"),
-        (["--generate", "a", "--label-time", "0"], "time of a label is 0.0 s; it must be > 0"),
+        (["--train", "nowhere"], "nowhere has no solved problems; make some with `placekit learn --generate nowhere`"),
+        (["--generate", "a", "--label-time", "-1"], "is -1.0"),
         (["--generate", "a", "--split", "both"], "no split 'both'; splits are train, test"),
     ],
 )
