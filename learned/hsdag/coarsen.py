@@ -1,4 +1,4 @@
-"""Nodes of the graph that is parsed: classes of ops, chains, or the groups of the released code."""
+"""Nodes of the graph that is parsed: classes of ops, or chains of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from placekit.model.problem import Problem
 
 __all__ = ["COARSENINGS", "coarse_nodes", "edge_costs", "edge_transfers", "node_edges", "node_times"]
 
-COARSENINGS = ("classes", "chains", "only-parents")
+COARSENINGS = ("classes", "chains")
 """Known rules; see `coarse_nodes`."""
 
 _NEGLIGIBLE = 0.01  # share of the mean transfer below which seconds do not count
@@ -29,7 +29,6 @@ def coarse_nodes(problem: Problem, mask: NDArray[np.bool_], rule: str) -> NDArra
         - ``"classes"``: the classes of ops that must share a device, nothing else.
         - ``"chains"``: along a topological order, a class joins its only parent if it is that parent's only child (the
           paper, appendix G).
-        - ``"only-parents"``: a class joins its only parent, however many children that has (the released code).
 
     Notes
     -----
@@ -46,7 +45,7 @@ def coarse_nodes(problem: Problem, mask: NDArray[np.bool_], rule: str) -> NDArra
     allowed = mask.copy()
     for c in topological_order(num_classes, senders, receivers)[0].tolist():
         p = int(parent[c])
-        if parents[c] != 1 or (rule == "chains" and children[p] != 1):
+        if parents[c] != 1 or children[p] != 1:
             continue
         together = allowed[top[p]] & allowed[c]
         if together.any():

@@ -159,15 +159,8 @@ class HsdagLearner(Learner):
                     weight[rows] = params.swap_weight * gain / gain.square().mean().sqrt().clamp_min(1e-9)
             return weight[rollout.row]
         reward = 1 / costs.clamp_min(1e-9)
-        if params.excludes_single:
-            placements = torch.from_numpy(rollout.placements)
-            is_single = (placements == placements[:, :1]).all(dim=1)
-            reward = torch.where(is_single, torch.full_like(reward, 1e-10), reward)
         discounts = params.discount ** torch.arange(len(costs))
-        weight = (
-            discounts * reward if params.returns == "step" else (discounts * reward.flip(0)).sum().expand(len(costs))
-        )
-        return weight[rollout.row]
+        return (discounts * reward)[rollout.row]
 
     def decode(self) -> NDArray[np.int64]:
         """``[levels, num_ops]`` the likeliest devices of the groups in the first state, without randomness."""

@@ -1,4 +1,4 @@
-"""The parameters of HSDAG, and the three forms in which it is compared: paper, released, placekit."""
+"""Parameters of HSDAG, and the two forms in which it is compared: ``paper`` and ``placekit``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placekit.model.errors import InvalidProblemError
 
 __all__ = ["FIDELITIES", "HsdagParams"]
 
-_RETURNS = ("advantage", "step", "buffer")
+_RETURNS = ("advantage", "step")
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class HsdagParams(TrainingParams):
     fidelity
         Which form: sets the defaults of all other parameters, see `FIDELITIES`.
     coarsening
-        Which ops form a node: ``"classes"``, ``"chains"`` or ``"only-parents"``
-        (:mod:`placekit.learned.hsdag.coarsen`).
+        Which ops form a node: ``"classes"`` or ``"chains"`` (:mod:`placekit.learned.hsdag.coarsen`).
     hidden
         Hidden width.
     dropout
@@ -69,11 +68,9 @@ class HsdagParams(TrainingParams):
         The same for coarser levels.
     returns
         ``"advantage"``: standardised, within samples of one level; ``"step"``: ``discount**t / cost`` at step t, as in
-        the paper; ``"buffer"``: one discounted sum, counted from the last step, for all steps, as released.
+        the paper.
     discount
         See `returns`.
-    excludes_single
-        True to give placements on a single device next to no reward.
     without
         Feature groups to leave out, separated by commas (:mod:`placekit.learned.features`).
 
@@ -109,7 +106,6 @@ class HsdagParams(TrainingParams):
     descend: int = 5
     returns: str = "advantage"
     discount: float = 1.0
-    excludes_single: bool = False
     without: str = ""
 
     def __post_init__(self) -> None:
@@ -137,60 +133,37 @@ class HsdagParams(TrainingParams):
         return tuple(name.strip() for name in self.without.split(",") if name.strip())
 
 
-_PUBLISHED: Mapping[str, Any] = MappingProxyType(
-    {
-        "patience": 0,
-        "max_grad_norm": 1e9,
-        "entropy_start": 0.0,
-        "entropy_end": 0.0,
-        "hidden": 128,
-        "dropout": 0.2,
-        "scales_by_count": True,
-        "weighs_transfers": False,
-        "steps": 20,
-        "samples": 1,
-        "is_multilevel": False,
-        "deviations": 0.0,
-        "has_residual": False,
-        "noise": 0.0,
-        "swaps": 0,
-        "restart": 0,
-    }
-)
-
 FIDELITIES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "placekit": {},
         "paper": {
-            **_PUBLISHED,
             "updates": 100,
+            "patience": 0,
             "learning_rate": 1e-4,
+            "max_grad_norm": 1e9,
             "coarsening": "chains",
+            "hidden": 128,
+            "dropout": 0.2,
             "levels": 1,
+            "scales_by_count": True,
+            "weighs_transfers": False,
+            "steps": 20,
+            "samples": 1,
+            "is_multilevel": False,
+            "deviations": 0.0,
+            "has_residual": False,
+            "noise": 0.0,
+            "swaps": 0,
+            "restart": 0,
             "returns": "step",
-            "discount": 0.95,  # the paper names none; this is the released one
+            "discount": 0.95,  # the paper names none; this is that of the released code
             "without": "bytes,flops,times",
-        },
-        "released": {
-            **_PUBLISHED,
-            "updates": 25,
-            "learning_rate": 1e-3,
-            "coarsening": "only-parents",
-            "levels": 0,
-            "min_groups": 1,
-            "returns": "buffer",
-            "discount": 0.95,
-            "excludes_single": True,
-            "without": "degree,fractal,shape,bytes,flops,times",
         },
     }
 )
 """What each form sets beside the defaults.
 
-``paper``: the equations and table 6 as published. ``released``: what the released code does, defects included: parsing
-until nothing changes, so that a connected graph always ends as one group; single devices without reward, so that this
-group is never worth anything; one return for all steps. (Its dropout inside the edge scorer, which scores the two
-directions of an edge apart and so may tear the graph into a few groups, is not repeated; nor is the placement of ops by
-the wrong index.) ``placekit``: groups on several levels, drawn from at once; many samples per update with a baseline of
-their own; logits of bounded size, annealed; the answer of the policy without randomness.
+``paper``: the equations and table 6 as published. ``placekit``: groups on several levels, drawn from at once; many
+samples per update with a baseline of their own; logits of bounded size, annealed; the answer of the policy without
+randomness.
 """

@@ -28,7 +28,7 @@ def trained(problem: pk.Problem, updates: int, session: Session, **params: objec
     return pk.solve(problem, method, seed=5)
 
 
-@pytest.mark.parametrize("fidelity", ["placekit", "paper", "released"])
+@pytest.mark.parametrize("fidelity", ["placekit", "paper"])
 def test_resumed_training_equals_an_uninterrupted_one(toy: pk.Problem, tmp_path: Path, fidelity: str) -> None:
     """Bit for bit: weights, optimiser, random state, the best placement, and the answer."""
     whole, half = tmp_path / "whole.pt", tmp_path / "half.pt"

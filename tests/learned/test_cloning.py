@@ -168,18 +168,6 @@ def test_cloning_ends_where_something_is_left_to_explore(placer: type[LearnedMet
     assert not training.optimiser.state_dict()["state"]
 
 
-def test_a_graph_in_one_group_has_nothing_to_clone(toy: pk.Problem) -> None:
-    """As the released HSDAG has it: its only group is on two devices, and no weight changes."""
-    method = Hsdag.from_params(None, {"fidelity": "released", "hidden": 8, "updates": 0})
-    environment = Environment(toy)
-    training = Training.begin(seeded_learner(method, environment, 0), environment, method.params, 0)
-    before = {name: weight.clone() for name, weight in training.learner.policy.state_dict().items()}
-    training.wanted = ODD[None]
-    train(training, lambda: None, lambda _: None)
-    assert training.cloned == 0
-    assert same(before, dict(training.learner.policy.state_dict()))
-
-
 def test_trainings_of_earlier_versions_say_what_to_do(toy: pk.Problem, tmp_path: Path) -> None:
     """A checkpoint that knows no stages cannot go on; its weights are a policy all the same."""
     path = tmp_path / "old.pt"

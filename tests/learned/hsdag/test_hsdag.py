@@ -52,7 +52,7 @@ def test_same_seed_same_answer(toy: pk.Problem) -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize("fidelity", ["placekit", "paper", "released"])
+@pytest.mark.parametrize("fidelity", ["placekit", "paper"])
 def test_the_gradient_is_the_derivative_of_the_log_probability(toy: pk.Problem, fidelity: str) -> None:
     """Autograd through pooling, scores and heads equals central differences, for the weights of every part."""
     learner = learner_of(toy, fidelity=fidelity, dropout=0.0, noise=0.0)
@@ -93,7 +93,7 @@ def test_masks_are_never_violated(problem: pk.Problem) -> None:
         environment = Environment(problem)
     except UnsupportedProblemError:
         return
-    for fidelity in ("placekit", "paper", "released"):
+    for fidelity in ("placekit", "paper"):
         learner = learner_of(problem, fidelity=fidelity, steps=2)
         placements = np.concatenate([learner.rollout(torch.Generator().manual_seed(0)).placements, learner.decode()])
         assert environment.op_mask[np.arange(problem.graph.num_ops), placements].all()
@@ -113,16 +113,14 @@ def test_nodes_keep_classes_together_and_a_device_each(problem: pk.Problem) -> N
         assert environment.coarsened(nodes).mask.any()
 
 
-def test_coarsening_follows_the_paper_or_the_released_code(diamond: pk.Problem) -> None:
-    """A fork is no chain for the paper; the released code lets both branches join it."""
+def test_coarsening_follows_the_paper() -> None:
+    """A fork is no chain; nodes without a common device stay apart."""
     chain = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("b", "c"), ("b", "d")])
     problem = pk.Problem(
         chain, pk.Platform.of(cpu=2), pk.CostTable(("cpu",), np.ones((4, 1)), np.ones((2, 1)), np.ones(4))
     )
     mask = np.ones((4, 2), dtype=bool)
     assert coarse_nodes(problem, mask, "chains").tolist() == [0, 0, 1, 2]
-    assert coarse_nodes(problem, mask, "only-parents").tolist() == [0, 0, 0, 0]
-    assert coarse_nodes(diamond, np.ones((4, 3), dtype=bool), "only-parents").tolist() == [0, 0, 0, 1]
     apart = np.array([[True, False], [False, True], [True, True], [True, True]])
     assert coarse_nodes(problem, apart, "chains").tolist() == [0, 1, 2, 3]
 
@@ -141,29 +139,12 @@ def test_parsing_joins_nodes_along_their_best_edges() -> None:
     assert lonely.group_of_node.tolist() == [0, 1, 2, 3]
 
 
-def test_released_parsing_collapses_to_one_group_and_learns_nothing(toy: pk.Problem) -> None:
-    """A connected graph always ends as one group, so that every placement is a single device, without reward."""
-    for seed in range(8):
-        learner = learner_of(toy, fidelity="released")
-        rollout = learner.rollout(torch.Generator().manual_seed(seed))
-        assert len(rollout.log_probs) == 20  # one decision per step
-        assert (rollout.placements == rollout.placements[:, :1]).all()
-        weights = learner.advantages(rollout, torch.ones(20))
-        assert weights.max() < 1e-8
-    result = pk.solve(toy, "hsdag", params={"fidelity": "released", "updates": 2})
-    assert result.objective == 21.0
-
-
-def test_returns_of_paper_and_released_differ(toy: pk.Problem) -> None:
-    """Per step and discounted from the first, or one sum for all steps, discounted from the last."""
-    costs = torch.full((20,), 2.0)
+def test_returns_of_the_paper_are_discounted(toy: pk.Problem) -> None:
+    """Per step, from the first one on."""
     paper = learner_of(toy, fidelity="paper")
-    weights = paper.advantages(paper.rollout(torch.Generator()), costs)
+    weights = paper.advantages(paper.rollout(torch.Generator()), torch.full((20,), 2.0))
     assert weights[0] == 0.5
     assert weights[-1] == pytest.approx(0.5 * 0.95**19)
-    released = learner_of(toy, fidelity="released", excludes_single=False)
-    weights = released.advantages(released.rollout(torch.Generator()), costs)
-    assert weights.tolist() == pytest.approx([0.5 * (1 - 0.95**20) / 0.05] * 20)
 
 
 def test_a_warm_start_is_where_the_policy_begins(toy: pk.Problem) -> None:
@@ -176,7 +157,7 @@ def test_a_warm_start_is_where_the_policy_begins(toy: pk.Problem) -> None:
 
 def test_wrong_parameters_are_named() -> None:
     """Choices and ranges."""
-    with pytest.raises(InvalidProblemError, match="fidelity is 'mine'; it must be one of placekit, paper, released"):
+    with pytest.raises(InvalidProblemError, match="fidelity is 'mine'; it must be one of placekit, paper"):
         Hsdag.from_params(None, {"fidelity": "mine"})
     with pytest.raises(InvalidProblemError, match="coarsening is 'none'"):
         HsdagParams(coarsening="none")
