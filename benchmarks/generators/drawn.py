@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from placekit.benchmarks.generators.architectures import ARCHITECTURES
 from placekit.benchmarks.generators.families import (
     HOST_SLOWNESS,
     LINK_SLOWNESS,
@@ -33,7 +34,6 @@ from placekit.benchmarks.generators.families import (
 )
 from placekit.benchmarks.generators.lattices import recurrent_lattice
 from placekit.benchmarks.suite_schema import DrawEntry, ModelEntry
-from placekit.learned.architectures import ARCHITECTURES
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Link
@@ -53,7 +53,7 @@ TRAIN_FAMILIES = (
     "model-transformer",
     "model-layered",
 )
-"""Families of the training split; ``model-...`` are those of :mod:`placekit.learned.architectures`."""
+"""Families of the training split; ``model-...`` are those of :mod:`placekit.benchmarks.generators.architectures`."""
 TEST_FAMILIES = ("inception", "chained-matmuls", "recurrent", "model-branching")
 """Families of the test split."""
 MIN_OPS = 20

@@ -200,7 +200,7 @@ OWN = {
         "learned",
     ),
     "policy-free": MethodEntry(
-        "placekit.learned.policy_free:PolicyFree",
+        "placekit.benchmarks.policy_free:PolicyFree",
         "baseline",
         "the search of hsdag without its network, as a control",
     ),

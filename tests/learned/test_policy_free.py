@@ -6,14 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
-from placekit.learned.environment import Environment
-from placekit.learned.hsdag.learner import HsdagLearner
-from placekit.learned.hsdag.params import HsdagParams
-from placekit.learned.training import Training, train
 from placekit.model.errors import InvalidProblemError
 
 
@@ -52,28 +47,9 @@ def test_a_warm_start_is_never_lost() -> None:
 
 @pytest.mark.parametrize(
     ("params", "message"),
-    [({"swaps": 0}, "policy-free: swaps is 0; it must be >= 1"), ({"noise": -1.0}, "policy-free: noise is -1.0")],
+    [({"patience": -1}, "policy-free: patience is -1; it must be >= 0")],
 )
 def test_wrong_parameters_are_refused(params: dict[str, Any], message: str, toy: pk.Problem) -> None:
     """The message names parameter, value and bound."""
     with pytest.raises(InvalidProblemError, match=message):
         pk.solve(toy, "policy-free", params=params)
-
-
-def _trained(toy: pk.Problem, **params: Any) -> tuple[HsdagLearner, dict[str, torch.Tensor]]:
-    """Return a learner after some updates, and its weights before."""
-    environment = Environment(toy)
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)
-        chosen = HsdagParams(updates=3, restart=0, **params)
-        learner = HsdagLearner(environment, chosen)
-    before = {name: value.clone() for name, value in learner.policy.state_dict().items()}
-    train(Training.begin(learner, environment, chosen, 0), lambda: None, lambda _: None)
-    return learner, before
-
-
-def test_with_a_learning_rate_of_zero_no_weight_changes(toy: pk.Problem) -> None:
-    """It draws, scores and remembers, and learns nothing."""
-    learner, before = _trained(toy, learning_rate=0.0)
-    assert all(torch.equal(value, before[name]) for name, value in learner.policy.state_dict().items())
-    assert learner.environment.evaluations > 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 import placekit as pk
 from placekit.learned.advantages import MovingBaseline, batch_advantages
 from placekit.learned.environment import Environment
+from placekit.learned.hsdag.learner import HsdagLearner
+from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.journal import Journal
 from placekit.learned.learner import Learner, Rollout, TrainingParams
 from placekit.learned.training import Metrics, Training, train
@@ -132,3 +135,22 @@ def test_the_journal_appends_a_line_per_update(tmp_path: Path) -> None:
             journal(Metrics(update, {"charts/SPS": 2.0}))
     lines = (tmp_path / "log" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"update": 1, "charts/SPS": 2.0}, {"update": 2, "charts/SPS": 2.0}]
+
+
+def _trained(toy: pk.Problem, **params: Any) -> tuple[HsdagLearner, dict[str, torch.Tensor]]:
+    """Return a learner after some updates, and its weights before."""
+    environment = Environment(toy)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        chosen = HsdagParams(updates=3, restart=0, **params)
+        learner = HsdagLearner(environment, chosen)
+    before = {name: value.clone() for name, value in learner.policy.state_dict().items()}
+    train(Training.begin(learner, environment, chosen, 0), lambda: None, lambda _: None)
+    return learner, before
+
+
+def test_with_a_learning_rate_of_zero_no_weight_changes(toy: pk.Problem) -> None:
+    """It draws, scores and remembers, and learns nothing."""
+    learner, before = _trained(toy, learning_rate=0.0)
+    assert all(torch.equal(value, before[name]) for name, value in learner.policy.state_dict().items())
+    assert learner.environment.evaluations > 100

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import examples
 
+from placekit.benchmarks.generators.architectures import ARCHITECTURES
 from placekit.cost_models.op_classes import DENSE_TYPES
-from placekit.learned.architectures import ARCHITECTURES
 from placekit.learned.vocabulary import OP_TYPES
 
 

@@ -8,8 +8,7 @@ scores edges, it takes the costs of cutting them, with the same noise. Nothing i
 1. Parse the graph into levels of groups, by the costs of edges and noise.
 2. Begin, in turns, at random devices for the groups of the coarsest level, or at the best placement so far.
 3. On each level, coarsest first: score a batch of swaps of the present placement, and take the best if it is better.
-   After `PolicyFreeParams.descend` batches without one go to the next finer level; after the finest one's
-   `PolicyFreeParams.restart` begin again at 1.
+   After 5 batches without one go to the next finer level; after 15 on the finest level begin again at 1.
 
 References
 ----------
@@ -34,43 +33,26 @@ __all__ = ["PolicyFree", "PolicyFreeParams"]
 
 PATIENCE = 20
 """Starts in vain after which the search ends, unless there is a time limit or it is told another number."""
+_SWAPS, _DESCEND, _RESTART, _LEVELS, _MIN_GROUPS, _NOISE = 128, 5, 15, 8, 2, 0.3  # those of ``hsdag``
 _NOISE_SCALES = (1.0, 3.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFreeParams:
-    """Parameters of `PolicyFree`; the numbers are those of ``hsdag``.
+    """Parameters of `PolicyFree`.
 
     Parameters
     ----------
-    swaps
-        Placements scored together.
-    descend, restart
-        Batches without a better placement after which a level is left; the finest one.
-    levels, min_groups
-        Most levels of groups; parsing ends with a level that has no more groups than this.
-    noise
-        Deviation of the noise on the scores of edges.
     patience
         Starts without a better placement after which it ends; 0 for no such end. If None: 20, and no such end under a
         time limit.
     """
 
-    swaps: int = 128
-    descend: int = 5
-    restart: int = 15
-    levels: int = 8
-    min_groups: int = 2
-    noise: float = 0.3
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("swaps", 1), ("descend", 1), ("restart", 1), ("levels", 0), ("min_groups", 1)):
-            if getattr(self, name) < least:
-                raise InvalidProblemError(f"policy-free: {name} is {getattr(self, name)}; it must be >= {least}")
-        for name in ("noise", "patience"):
-            if getattr(self, name) is not None and not getattr(self, name) >= 0:
-                raise InvalidProblemError(f"policy-free: {name} is {getattr(self, name)}; it must be >= 0")
+        if self.patience is not None and self.patience < 0:
+            raise InvalidProblemError(f"policy-free: patience is {self.patience}; it must be >= 0")
 
 
 class PolicyFree(Method):
@@ -82,7 +64,7 @@ class PolicyFree(Method):
 
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` starts in a row brought nothing."""
-        search = _Search(run, self.params)
+        search = _Search(run)
         start = run.placement or run.warm_start
         if start is not None:
             search.environment.evaluate(start.device_of_op[None])
@@ -99,8 +81,8 @@ class PolicyFree(Method):
 class _Search:
     """The state of the search: nodes, their edges, and what was found."""
 
-    def __init__(self, run: Run, params: PolicyFreeParams) -> None:
-        self.run, self.params = run, params
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self.environment = environment = Environment(run.problem)
         for actions in environment.homogeneous:
             run.offer(environment.answer(environment.expand(actions[None])[0]))
@@ -132,7 +114,7 @@ class _Search:
         self._number += 1
         cost = float(self._costs(devices[None])[0])
         for at in range(len(levels) - 1, -1, -1):
-            patience = self.params.descend if at else self.params.restart
+            patience = _DESCEND if at else _RESTART
             stale = 0
             while stale < patience:
                 if self.run.should_stop() is not None:
@@ -151,8 +133,8 @@ class _Search:
         group, mask, edges = np.arange(len(self._mask)), self._mask, self._edges
         transfers, times = self._transfers, self._times
         levels = [(group, mask)]
-        while edges.size and len(mask) > self.params.min_groups and len(levels) <= self.params.levels:
-            noise = self.run.rng.normal(0.0, scale * self.params.noise, edges.shape[1])
+        while edges.size and len(mask) > _MIN_GROUPS and len(levels) <= _LEVELS:
+            noise = self.run.rng.normal(0.0, scale * _NOISE, edges.shape[1])
             level = parse(edges, (edge_costs(transfers, times, edges) + noise).astype(np.float32), mask)
             if level.num_groups == len(mask):
                 break
@@ -166,9 +148,9 @@ class _Search:
     def _swaps(
         self, devices: NDArray[np.int64], group: NDArray[np.int64], mask: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
-        """``[count, num_nodes]`` the placement with one group on another device in each row, at most `swaps`."""
+        """``[count, num_nodes]`` the placement with one group on another device in each row, at most `_SWAPS`."""
         groups, targets = np.nonzero(mask)
-        drawn = self.run.rng.permutation(len(groups))[: self.params.swaps]
+        drawn = self.run.rng.permutation(len(groups))[:_SWAPS]
         rows = np.where(group[None] == groups[drawn][:, None], targets[drawn][:, None], devices[None])
         moved: NDArray[np.int64] = rows[(rows != devices[None]).any(axis=1)]
         return moved
