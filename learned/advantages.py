@@ -35,8 +35,8 @@ class MovingBaseline:
         self.value: Tensor | None = None
 
     def advantages(self, costs: Tensor) -> Tensor:
-        """``[batch]`` baseline minus cost; the first batch is its own baseline. Updates the average."""
-        mean = costs.mean()
+        """``[batch, ...]`` baseline minus cost; the first batch is its own baseline. Updates the average."""
+        mean = costs.mean(dim=0)
         if self.value is None:
             self.value = mean
         advantages = self.value - costs

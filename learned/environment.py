@@ -140,6 +140,11 @@ class Environment:
         np.logical_and.at(mask, self.group_of_op, self.op_mask)
         return mask
 
+    @cached_property
+    def first_op(self) -> NDArray[np.int64]:
+        """``[num_groups]`` the first op of each group."""
+        return np.unique(self.group_of_op, return_index=True)[1]
+
     def expand(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return placements ``[batch, num_ops]`` from actions ``[batch, num_groups]``."""
         return np.asarray(actions, dtype=np.int64)[:, self.group_of_op]

@@ -20,18 +20,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
-from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import GroupGraph, best_single, group_graph, preference
-from placekit.learned.learner import Learner, Rollout, TrainingParams, entropy, permitted
+from placekit.learned.learner import GroupwiseLearner, Rollout, TrainingParams
 from placekit.learned.method import LearnedMethod
-from placekit.model.errors import InvalidProblemError
 
 __all__ = ["Gdp", "GdpLearner", "GdpNetwork", "GdpParams", "SegmentLayer"]
 
@@ -82,10 +78,8 @@ class GdpParams(TrainingParams):
         self.require("epochs", "hidden", "rounds", "layers", "heads", "segment", least=1)
         self.require("samples", least=2)
         self.require("deviations", least=0)
-        if not 0 < self.clip < 1:
-            raise InvalidProblemError(f"parameter 'clip' is {self.clip}; it must be between 0 and 1")
-        if self.hidden % self.heads:
-            raise InvalidProblemError(f"parameter 'heads' is {self.heads}; it must divide hidden, {self.hidden}")
+        self.require_that(0 < self.clip < 1, "clip", "between 0 and 1")
+        self.require_that(self.hidden % self.heads == 0, "heads", f"a divisor of hidden, {self.hidden}")
 
 
 class SegmentLayer(nn.Module):
@@ -161,7 +155,7 @@ class GdpNetwork(nn.Module):
         return torch.empty_like(logits).index_copy(0, graph.order, logits)
 
 
-class GdpLearner(Learner):
+class GdpLearner(GroupwiseLearner):
     """Samples placements from one pass of the network.
 
     Costs enter as their square root (the paper's reward is minus the square root of the step time), relative to the
@@ -173,52 +167,20 @@ class GdpLearner(Learner):
 
     def __init__(self, environment: Environment, params: GdpParams) -> None:
         super().__init__(environment, params)
-        self.epochs, self.clip = params.epochs, params.clip
+        self.epochs, self.clip, self.samples = params.epochs, params.clip, params.samples
         self.graph = group_graph(environment)
         self.policy = GdpNetwork(self.graph.num_features, self.graph.num_devices, params)
         self.preferred = best_single(environment)
-        self._first_op = np.unique(environment.group_of_op, return_index=True)[1]
 
     def log_probs(self) -> Tensor:
         """``[num_groups, num_devices]`` log-probability of every decision."""
-        return self.graph.masked(
-            self.policy(self.graph) + preference(self.preferred, self.graph.num_devices, self.params.deviations)
-        )
-
-    def rollout(self, generator: torch.Generator) -> Rollout:
-        """Sample `samples` placements; a decision per group of each."""
-        log_probs, count = self.log_probs(), self.params.samples
-        actions = torch.multinomial(log_probs.detach().exp(), count, replacement=True, generator=generator)
-        row = torch.arange(count).repeat_interleave(self.graph.num_groups)
-        return Rollout(self.environment.expand(actions.T.numpy()), row, *self._decisions(log_probs, actions))
-
-    def replay(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities and entropies ``[decisions]`` of `rollout` under the present weights."""
-        return self._decisions(self.log_probs(), self._actions(rollout.placements))
-
-    def _actions(self, placements: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(placements[:, self._first_op].T.copy())
-
-    def _decisions(self, log_probs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities and entropies ``[samples * num_groups]`` of actions ``[num_groups, samples]``."""
-        return log_probs.gather(1, actions).T.reshape(-1), entropy(log_probs).repeat(actions.shape[1])
+        liked = preference(self.preferred, self.graph.num_devices, self.params.deviations)
+        return self.graph.masked(self.policy(self.graph) + liked)
 
     def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
-        """``[decisions]`` the advantage of the placement that each belongs to, shared out among its decisions.
-
-        So the loss is a mean over decisions, and the weight of the entropy means the same for graphs of any size.
-        """
-        cost = costs.sqrt()
-        trust = (cost.std() / LEAST_DEVIATION).clamp(max=1)
-        return trust * batch_advantages(cost)[rollout.row] / self.graph.num_groups
-
-    def decode(self) -> NDArray[np.int64]:
-        """Return the most probable placement ``[1, num_ops]``."""
-        return self.environment.expand(self.log_probs().argmax(dim=1).numpy()[None])
-
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        """``[decisions]`` log-probability of every group's device, where it may go there."""
-        return permitted(self.log_probs().gather(1, self._actions(placements)))
+        """``[decisions]`` advantages by the square roots of the costs."""
+        roots = costs.sqrt()
+        return (roots.std() / LEAST_DEVIATION).clamp(max=1) * super().advantages(rollout, roots)
 
 
 class Gdp(LearnedMethod):

@@ -24,7 +24,7 @@ from placekit.learned.features import group_means, op_features
 from placekit.model.graph import distinct
 from placekit.model.problem import Problem
 
-__all__ = ["GroupGraph", "best_single", "group_graph", "preference", "wanted_actions"]
+__all__ = ["GroupGraph", "best_single", "few_groups", "group_graph", "preference", "relations_of", "wanted_actions"]
 
 _LEAST = 1e-3
 
@@ -107,6 +107,40 @@ def group_graph(environment: Environment, without: Collection[str] = ()) -> Grou
     )
 
 
+def few_groups(environment: Environment, max_groups: int) -> Environment:
+    """Return an environment with about `max_groups` groups at most, each a run of groups in topological order.
+
+    A run ends when it has its share of the groups, or when no device would be left that may hold it.
+    """
+    if environment.num_groups <= max_groups:
+        return environment
+    length = -(-environment.num_groups // max_groups)
+    run_of_group = np.empty(environment.num_groups, dtype=np.int64)
+    run, size = -1, length
+    allowed = np.ones(environment.num_devices, dtype=bool)
+    for group in group_graph(environment).order.tolist():
+        may = allowed & environment.mask[group]
+        if size >= length or not may.any():
+            run, size, may = run + 1, 0, environment.mask[group]
+        run_of_group[group], size, allowed = run, size + 1, may
+    return environment.coarsened(run_of_group[environment.group_of_op])
+
+
+def relations_of(graph: GroupGraph) -> Tensor:
+    """``[3, N, N]`` row-normalised: which nodes are ancestors, descendants of a node, or neither. O(edges * N).
+
+    Merged nodes may form cycles; then an ancestor is one along edges that follow `GroupGraph.order`.
+    """
+    place, eye = graph.order.argsort(), torch.eye(graph.num_groups, dtype=torch.bool)
+    is_ancestor = torch.zeros_like(eye)
+    along = place[graph.senders] < place[graph.receivers]
+    senders, receivers = graph.senders[along], graph.receivers[along]
+    for edge in place[senders].argsort(stable=True).tolist():
+        is_ancestor[receivers[edge]] |= is_ancestor[senders[edge]] | eye[senders[edge]]
+    weights = torch.stack([is_ancestor, is_ancestor.T, ~(is_ancestor | is_ancestor.T | eye)]).float()
+    return weights / weights.sum(dim=2, keepdim=True).clamp_min(1)
+
+
 def _group_columns(problem: Problem, group: NDArray[np.int64], num_groups: int) -> NDArray[np.float32]:
     graph, costs = problem.graph, problem.costs
     times = np.zeros((num_groups, problem.platform.num_devices))
@@ -127,8 +161,7 @@ def _group_columns(problem: Problem, group: NDArray[np.int64], num_groups: int) 
 
 def wanted_actions(environment: Environment, placement: NDArray[np.int64]) -> Tensor:
     """``[num_groups]`` the device of each group's first op in `placement` ``[num_ops]``, where the mask allows it."""
-    first = np.unique(environment.group_of_op, return_index=True)[1]
-    wanted = placement[first]
+    wanted = placement[environment.first_op]
     allowed = environment.mask[np.arange(environment.num_groups), wanted]
     return torch.from_numpy(np.where(allowed, wanted, environment.mask.argmax(axis=1)))
 

@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from placekit.learned.advantages import MovingBaseline, batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import wanted_actions
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["Learner", "Lessons", "Rollout", "TrainingParams", "entropy", "permitted"]
+__all__ = ["GroupwiseLearner", "Learner", "Lessons", "Rollout", "TrainingParams", "entropy", "permitted"]
 
 
 class Rollout(NamedTuple):
@@ -81,6 +82,8 @@ class Learner(ABC):
         ``1 +- clip``, and `replay` is needed.
     lessons : Lessons or None
         The teacher's share, for a learner that has `lesson`.
+    baseline : MovingBaseline or None
+        Mean of earlier costs, for a learner whose advantages are relative to it.
     simulator : Environment
         Where the judge scores placements; another one than `environment` where that measures.
     """
@@ -90,6 +93,7 @@ class Learner(ABC):
     epochs: int = 1
     clip: float = 0.2
     lessons: Lessons | None = None
+    baseline: MovingBaseline | None = None
 
     def __init__(self, environment: Environment, params: TrainingParams) -> None:
         self.environment, self.params, self.simulator = environment, params, environment
@@ -118,7 +122,7 @@ class Learner(ABC):
         raise NotImplementedError
 
     def lesson(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities ``[decisions]`` of what the teacher would do: which ops, and on which devices."""
+        """Return the loss of imitating the teacher, and log-probabilities ``[decisions]`` of the teacher's devices."""
         raise NotImplementedError
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
@@ -131,12 +135,64 @@ class Learner(ABC):
         return dict(self.policy.state_dict())
 
     def memory(self) -> dict[str, Tensor]:
-        """Return what the learner remembers beside weights, such as a baseline; for checkpoints."""
-        return {"preferred": self.preferred}
+        """Return what the learner remembers beside weights; for checkpoints."""
+        return {"preferred": self.preferred} | (self.baseline.memory() if self.baseline else {})
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Take back what `memory` returned."""
         self.preferred = memory["preferred"]
+        if self.baseline:
+            self.baseline.remember(memory)
+
+
+class GroupwiseLearner(Learner):
+    """Learner whose groups choose their devices independently, from one table of log-probabilities.
+
+    Attributes
+    ----------
+    samples : int
+        Placements per update.
+    """
+
+    samples: int
+
+    @abstractmethod
+    def log_probs(self) -> Tensor:
+        """``[num_groups, num_devices]`` log-probability of every decision."""
+
+    def rollout(self, generator: torch.Generator) -> Rollout:
+        """Sample `samples` placements; a decision per group of each."""
+        log_probs = self.log_probs()
+        actions = torch.multinomial(log_probs.detach().exp(), self.samples, replacement=True, generator=generator)
+        row = torch.arange(self.samples).repeat_interleave(len(log_probs))
+        return Rollout(self.environment.expand(actions.T.numpy()), row, *_decided(log_probs, actions))
+
+    def replay(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities and entropies ``[decisions]`` of `rollout` under the present weights."""
+        return _decided(self.log_probs(), self._actions(rollout.placements))
+
+    def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
+        """``[decisions]`` the advantage of the placement that each belongs to, shared out among its decisions.
+
+        So the loss is a mean over decisions, and the weight of the entropy means the same for graphs of any size.
+        """
+        return batch_advantages(costs)[rollout.row] / self.environment.num_groups
+
+    def decode(self) -> NDArray[np.int64]:
+        """Return the most probable placement ``[1, num_ops]``."""
+        return self.environment.expand(self.log_probs().argmax(dim=1).numpy()[None])
+
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        """``[decisions]`` log-probability of every group's device, where it may go there."""
+        return permitted(self.log_probs().gather(1, self._actions(placements)))
+
+    def _actions(self, placements: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(placements[:, self.environment.first_op].T.copy())
+
+
+def _decided(log_probs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities and entropies ``[samples * num_groups]`` of actions ``[num_groups, samples]``."""
+    return log_probs.gather(1, actions).T.reshape(-1), entropy(log_probs).repeat(actions.shape[1])
 
 
 @dataclass(frozen=True)
@@ -184,14 +240,17 @@ class TrainingParams:
         self.require("entropy_updates", least=1)
         self.require("updates", "patience", "clone", "clone_deviations", "entropy_start", "entropy_end", least=0)
         self.require("learning_rate", least=0)
-        if not self.max_grad_norm > 0:
-            raise InvalidProblemError(f"parameter 'max_grad_norm' is {self.max_grad_norm}; it must be > 0")
+        self.require_that(self.max_grad_norm > 0, "max_grad_norm", "> 0")
 
     def require(self, *names: str, least: float) -> None:
         """Raise InvalidProblemError for the first parameter of `names` that is below `least`."""
         for name in names:
-            if not getattr(self, name) >= least:
-                raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be >= {least:g}")
+            self.require_that(getattr(self, name) >= least, name, f">= {least:g}")
+
+    def require_that(self, is_right: bool, name: str, wanted: str) -> None:  # reads as a sentence
+        """Raise InvalidProblemError unless `is_right`: parameter `name` must be as `wanted`."""
+        if not is_right:
+            raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)!r}; it must be {wanted}")
 
     def entropy_weight(self, update: int) -> float:
         """Return the weight of the entropy bonus at an update."""

@@ -10,9 +10,7 @@ The published grouper has no notion of order, so that its first groups are rando
 :math:`-\lambda K |p_v - c_k|` to its logits, for the place :math:`p_v` of the op in topological order and the centre
 :math:`c_k` of group k of K, both between 0 and 1; :math:`\lambda = 0` is the published one.
 
-Shapes
-------
-``B`` samples, ``N`` nodes, ``K`` groups, ``D`` devices, ``H`` hidden width.
+Shapes: ``B`` samples, ``N`` nodes, ``K`` groups, ``D`` devices.
 
 References
 ----------
@@ -23,7 +21,6 @@ Mirhoseini et al., "Device placement optimization with reinforcement learning", 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,17 +32,13 @@ from placekit.learned.environment import Environment
 from placekit.learned.group_graph import GroupGraph, best_single, group_graph, preference
 from placekit.learned.learner import Learner, Rollout, TrainingParams, entropy, permitted
 from placekit.learned.method import LearnedMethod
-from placekit.model.errors import InvalidProblemError
 
 __all__ = ["Rnn", "RnnLearner", "RnnNetwork", "RnnParams"]
 
 
 @dataclass(frozen=True)
 class RnnParams(TrainingParams):
-    """Parameters of `Rnn`.
-
-    The published learning rate, 0.1, is for one sample per update and a controller that trains for hours; here several
-    samples share an update.
+    """Parameters of `Rnn`; the published step size, 0.1, is for one sample per update and hours of training.
 
     Parameters
     ----------
@@ -81,29 +74,13 @@ class RnnParams(TrainingParams):
         super().__post_init__()
         self.require("groups_per_device", least=1)
         self.require("samples", "hidden", least=2)
-        self.require("locality", "deviations", least=0)
-        if self.hidden % 2:
-            raise InvalidProblemError(f"parameter 'hidden' is {self.hidden}; it must be even")
-        if not 0 <= self.decay < 1:
-            raise InvalidProblemError(f"parameter 'decay' is {self.decay}; it must be at least 0 and below 1")
-
-
-class Decision(NamedTuple):
-    """Groups ``[B, N]`` and devices ``[B, K]`` of every sample, and log-probabilities that they were sampled from."""
-
-    group_of_node: Tensor
-    device_of_group: Tensor
-    group_log_probs: Tensor  # [B, N, K]
-    device_log_probs: Tensor  # [B, K, D]
+        self.require("locality", "deviations", "decay", least=0)
+        self.require_that(self.hidden % 2 == 0, "hidden", "even")
+        self.require_that(self.decay < 1, "decay", "below 1")
 
 
 class RnnNetwork(nn.Module):
-    """Grouper and placer; see the module docstring.
-
-    Notes
-    -----
-    A sample costs O(N F + edges + K (K + F + hidden) hidden).
-    """
+    """Grouper and placer; a sample costs O(N F + edges + K (K + F + hidden) hidden)."""
 
     def __init__(self, num_features: int, num_devices: int, num_groups: int, params: RnnParams) -> None:
         super().__init__()
@@ -134,9 +111,8 @@ class RnnNetwork(nn.Module):
         size = member.sum(dim=1)[..., None]  # [B, K, 1]
         mean = member.transpose(1, 2) @ graph.features / size.clamp_min(1)
         pairs = group[:, graph.senders] * self.num_groups + group[:, graph.receivers]
-        between = mean.new_zeros(len(group), self.num_groups**2).scatter_add(
-            1, pairs, mean.new_ones(1).expand(pairs.shape)
-        )
+        between = mean.new_zeros(len(group), self.num_groups**2)
+        between = between.scatter_add(1, pairs, mean.new_ones(1).expand(pairs.shape))
         between = between.view(-1, self.num_groups, self.num_groups)
         rows = [counts / (counts.amax(dim=2, keepdim=True) + 1) for counts in (between, between.transpose(1, 2))]
         return torch.cat([mean, size / graph.num_groups, *rows], dim=2)
@@ -145,14 +121,14 @@ class RnnNetwork(nn.Module):
 class RnnLearner(Learner):
     """Samples groupings and their devices; both networks learn from the same advantage.
 
-    The cost is the square root of the time, as published, and the advantage is moving baseline *minus* cost. (The
-    released port in the HSDAG repository has no baseline and the opposite sign: it raises the probability of slow
-    placements.) It is not divided by the deviation of the samples: where they agree, that would blow up the lag of the
-    baseline. The published noise on the logits is replaced by an entropy bonus.
+    The cost is the square root of the time, as published, and the advantage is moving baseline *minus* cost. It is not
+    divided by the deviation of the samples: where they agree, that would blow up the lag of the baseline. The published
+    noise on the logits is replaced by an entropy bonus.
     """
 
     params: RnnParams
     policy: RnnNetwork
+    baseline: MovingBaseline
 
     def __init__(self, environment: Environment, params: RnnParams) -> None:
         super().__init__(environment, params)
@@ -165,33 +141,28 @@ class RnnLearner(Learner):
 
     def rollout(self, generator: torch.Generator) -> Rollout:
         """Sample `samples` placements; a decision per node, its group, and one per group that is not empty."""
-        decision = self._decide(self.params.samples, generator)
-        samples = torch.arange(self.params.samples)
-        used = torch.zeros(decision.device_of_group.shape, dtype=torch.bool)
-        used.scatter_(1, decision.group_of_node, value=True)
-        grouping, devices = decision.group_log_probs.flatten(0, 1), decision.device_log_probs[used]
+        group, device, grouping, placing = self._decide(self.params.samples, generator)
+        used = torch.zeros(device.shape, dtype=torch.bool).scatter_(1, group, value=True)
+        samples = torch.arange(len(group))
         row = torch.cat([samples.repeat_interleave(self.graph.num_groups), samples.repeat_interleave(used.sum(dim=1))])
-        log_probs = torch.cat(
-            [
-                grouping.gather(1, decision.group_of_node.flatten()[:, None])[:, 0],
-                devices.gather(1, decision.device_of_group[used][:, None])[:, 0],
-            ]
-        )
-        return Rollout(self._placements(decision), row, log_probs, torch.cat([entropy(grouping), entropy(devices)]))
+        of_nodes, of_groups = grouping.flatten(0, 1), placing[used]
+        log_probs = [of_nodes.gather(1, group.flatten()[:, None]), of_groups.gather(1, device[used][:, None])]
+        entropies = torch.cat([entropy(of_nodes), entropy(of_groups)])
+        return Rollout(self._placements(group, device), row, torch.cat(log_probs)[:, 0], entropies)
 
     def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
-        """``[decisions]`` the advantage of the placement that each belongs to, shared out among its decisions.
-
-        So the loss is a mean over decisions, and the weight of the entropy means the same for graphs of any size.
-        """
+        """``[decisions]`` the advantage of the placement that each belongs to: the loss is a mean over decisions."""
         return self.baseline.advantages(costs.sqrt())[rollout.row] * len(costs) / len(rollout.row)
 
     def decode(self) -> NDArray[np.int64]:
         """Return the placement ``[1, num_ops]`` of the most probable groups and devices."""
-        return self._placements(self._decide(1, None))
+        return self._placements(*self._decide(1, None)[:2])
 
-    def _decide(self, samples: int, generator: torch.Generator | None) -> Decision:
-        """Sample groups and devices of groups one after another, or take the most probable ones without a generator."""
+    def _decide(self, samples: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Draw groups ``[B, N]`` and devices ``[B, K]``; return them and the log-probabilities that they come from.
+
+        Without a generator they are the most probable ones.
+        """
         graph, policy = self.graph, self.policy
         grouping = policy.group_log_probs(graph).expand(samples, -1, -1)
         group = _pick(grouping, generator)
@@ -216,33 +187,19 @@ class RnnLearner(Learner):
             log_probs.append(torch.log_softmax(logits.masked_fill(~allowed[:, k], -torch.inf), dim=1))
             devices.append(_pick(log_probs[-1], generator))
             said = policy.device_embedding(devices[-1])
-        return Decision(group, torch.stack(devices, dim=1), grouping, torch.stack(log_probs, dim=1))
+        return group, torch.stack(devices, dim=1), grouping, torch.stack(log_probs, dim=1)
 
-    def _placements(self, decision: Decision) -> NDArray[np.int64]:
+    def _placements(self, group: Tensor, device: Tensor) -> NDArray[np.int64]:
         """Return ``[batch, num_ops]``: every node on its group's device, or on the first one where it may go."""
-        wanted = decision.device_of_group.gather(1, decision.group_of_node)
+        wanted = device.gather(1, group)
         may = self.graph.mask[torch.arange(self.graph.num_groups), wanted]
         return self.environment.expand(torch.where(may, wanted, self._first_allowed).numpy())
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """``[decisions]`` log-probability of every node's device, whichever of the groups it is in.
-
-        What the groups look like to the placer comes from samples.
-        """
-        decision = self._decide(self.params.samples, generator)
-        first = np.unique(self.environment.group_of_op, return_index=True)[1]
-        devices = torch.from_numpy(placements[:, first])  # [count, N]
-        by_group = decision.device_log_probs[:, :, devices].permute(2, 0, 3, 1)  # [count, B, N, K]
-        return permitted(torch.logsumexp(decision.group_log_probs + by_group, dim=3))
-
-    def memory(self) -> dict[str, Tensor]:
-        """Return the baseline and the preferred devices."""
-        return super().memory() | self.baseline.memory()
-
-    def remember(self, memory: dict[str, Tensor]) -> None:
-        """Take back what `memory` returned."""
-        super().remember(memory)
-        self.baseline.remember(memory)
+        """``[decisions]`` log-probability of every node's device, whichever of the sampled groups it is in."""
+        _, _, grouping, placing = self._decide(self.params.samples, generator)
+        devices = torch.from_numpy(placements[:, self.environment.first_op])  # [count, N]
+        return permitted(torch.logsumexp(grouping + placing[:, :, devices].permute(2, 0, 3, 1), dim=3))
 
 
 def _pick(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:

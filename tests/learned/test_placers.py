@@ -21,9 +21,9 @@ from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.doppler.method import Doppler
 from placekit.learned.environment import Environment
 from placekit.learned.gdp import Gdp, GdpLearner, GdpNetwork, GdpParams, SegmentLayer
-from placekit.learned.group_graph import group_graph, wanted_actions
+from placekit.learned.group_graph import few_groups, group_graph, relations_of, wanted_actions
 from placekit.learned.method import LearnedMethod, Session, seeded_learner
-from placekit.learned.placeto import Placeto, PlacetoLearner, few_groups, relations_of
+from placekit.learned.placeto import Placeto, PlacetoLearner
 from placekit.learned.rnn import Rnn, RnnLearner
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 
@@ -169,8 +169,7 @@ def test_a_warm_start_is_where_the_policy_begins(placer: type[LearnedMethod], to
     learner.prefer(start)
     with torch.no_grad():
         placements = learner.rollout(torch.Generator().manual_seed(0)).placements
-    first = placements[0] if placer is Placeto else placements
-    assert (first == start).mean() > 0.6
+    assert (placements == start).all(axis=1).any() if placer is Placeto else (placements == start).mean() > 0.6
 
 
 @anyone
@@ -201,7 +200,7 @@ def test_samples_respect_support_pins_and_classes(placer: type[LearnedMethod], p
 @pytest.mark.parametrize(
     ("placer", "params", "message"),
     [
-        (Gdp, {"hidden": 10}, "'heads' is 4; it must divide hidden, 10"),
+        (Gdp, {"hidden": 10}, "'heads' is 4; it must be a divisor of hidden, 10"),
         (Gdp, {"clip": 1.5}, r"'clip' is 1\.5"),
         (Gdp, {"samples": 1}, "'samples' is 1; it must be >= 2"),
         (Rnn, {"hidden": 9}, "'hidden' is 9; it must be even"),
