@@ -32,9 +32,9 @@ _HINTS = {
 def kind_of_file(path: str | Path) -> FileKind:
     """Return what kind of file `path` is.
 
-    A model or a platform is known by its suffix. A JSON file is known by its `schema`; without one it is a workload
-    if it has `nodes` and `edges`, or `maxFPGAs`, a training problem (Piper's) if it has `mbsInBatch`, and a plain
-    placement if all of its values are strings.
+    A model, a platform or a graph of DOPPLER (``.txt``, a workload) is known by its suffix. A JSON file is known by its
+    `schema`; without one it is a workload if it has `nodes` and `edges`, or `maxFPGAs`, a training problem (Piper's) if
+    it has `mbsInBatch`, and a plain placement if all of its values are strings.
 
     Raises
     ------
@@ -46,8 +46,10 @@ def kind_of_file(path: str | Path) -> FileKind:
         return "model"
     if suffix == ".toml":
         return "platform"
+    if suffix == ".txt":
+        return "workload"
     if suffix != ".json":
-        known = f"{', '.join(MODEL_SUFFIXES)}, .json and .toml"
+        known = f"{', '.join(MODEL_SUFFIXES)}, .json, .toml and .txt"
         hint = next((f". {how}" for suffixes, how in _HINTS.items() if suffix in suffixes), "")
         raise InvalidFileError(
             f"{path}: a file with suffix {suffix!r} is nothing that placekit reads; it reads {known}{hint}"

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.io.atomic import write_json
+from placekit.io.compute_graph import read_compute_graph
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.workload_schema import SplitModel, WorkloadModel
 from placekit.model.contiguity import Contiguity
@@ -53,7 +54,7 @@ def read_workload(
     Parameters
     ----------
     path
-        A workload file.
+        A workload file; one that ends in ``.txt`` is read by :func:`placekit.io.compute_graph.read_compute_graph`.
     objective
         What to minimise; `Throughput` by default. The format does not say.
     contiguity
@@ -73,6 +74,8 @@ def read_workload(
     InvalidFileError
         The file is broken or is no workload; the message names the file, the place, the value and the bound.
     """
+    if Path(path).suffix.lower() == ".txt":
+        return read_compute_graph(path, objective=objective, contiguity=contiguity, name=name)
     model = validated(WorkloadModel, read_json(path), path)
     nodes = model.nodes
     if model.maxFPGAs + model.maxCPUs == 0:
