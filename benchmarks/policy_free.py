@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.learned.environment import Environment
-from placekit.learned.hsdag.coarsen import coarse_nodes, edge_costs, edge_transfers, node_edges, node_times
-from placekit.learned.hsdag.parsing import parse, sums
+from placekit.learned.hsdag.parsing import coarse_nodes, node_graph, parse
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
@@ -90,9 +89,7 @@ class _Search:
         self._nodes = coarse_nodes(run.problem, environment.mask, "classes")
         self._leader = np.unique(self._nodes, return_index=True)[1]
         self._mask = environment.mask
-        self._edges = np.unique(np.sort(np.stack(node_edges(run.problem, self._nodes)), axis=0), axis=1)
-        self._transfers = edge_transfers(run.problem, self._nodes, self._edges)
-        self._times = node_times(run.problem, self._nodes, self._mask)
+        self._graph = node_graph(run.problem, self._nodes, self._mask)
         self._number = 0
         environment.single_devices  # noqa: B018  # the best of them is the first best
 
@@ -130,19 +127,15 @@ class _Search:
 
     def _parsed(self, scale: float) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
         """Return the group of every node and the mask of the groups, of every level, finest first."""
-        group, mask, edges = np.arange(len(self._mask)), self._mask, self._edges
-        transfers, times = self._transfers, self._times
-        levels = [(group, mask)]
-        while edges.size and len(mask) > _MIN_GROUPS and len(levels) <= _LEVELS:
-            noise = self.run.rng.normal(0.0, scale * _NOISE, edges.shape[1])
-            level = parse(edges, (edge_costs(transfers, times, edges) + noise).astype(np.float32), mask)
-            if level.num_groups == len(mask):
+        group, graph = np.arange(len(self._mask)), self._graph
+        levels = [(group, graph.mask)]
+        while graph.edges.size and len(graph.mask) > _MIN_GROUPS and len(levels) <= _LEVELS:
+            noise = self.run.rng.normal(0.0, scale * _NOISE, graph.edges.shape[1])
+            level = parse(graph, (graph.edge_costs() + noise).astype(np.float32))
+            if len(level.graph.mask) == len(graph.mask):
                 break
-            between = ~level.is_inside
-            transfers = sums(transfers[between], level.edge_of_edge[between], level.edges.shape[1])
-            times = sums(times, level.group_of_node, level.num_groups)
-            group, mask, edges = level.group_of_node[group], level.mask, level.edges
-            levels.append((group, mask))
+            group, graph = level.group_of_node[group], level.graph
+            levels.append((group, graph.mask))
         return levels
 
     def _swaps(

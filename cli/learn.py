@@ -1,4 +1,4 @@
-"""``placekit learn``: train a policy on a problem or on a data set."""
+"""``placekit learn``: train a policy on a problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.files import OutputFiles
-from placekit.cli.learn_policy import DataSetOptions, generate, train
 from placekit.cli.objectives import GoalChoice, ObjectiveChoice
 from placekit.cli.options import CostsOption, JsonOption, ShapeOption, output_option, parse_params
 from placekit.cli.options_file import OptionsFile
@@ -60,33 +59,18 @@ class LearnTask:
 @with_options
 def learn(
     model: Annotated[
-        Path | None, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
-    ] = None,
+        Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
+    ],
     *,
     run: TrainingRun,
     asked: LearnTask,
-    data: DataSetOptions,
     output: Annotated[
         Path | None, output_option("Placement file; the result goes beside it. `-` is standard output.")
     ] = None,
     options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
     as_json: JsonOption = False,
 ) -> None:
-    """Train a policy on a model; write the policy, its best placement and the result.
-
-    --generate draws and solves problems instead, --train makes one policy for any platform from their results.
-    """
-    _check_one_task(model, data)
-    if data.generate is not None:
-        generate(data.generate, data, run, as_json=as_json)
-    elif data.train is not None:
-        train(data.train, run, output, as_json=as_json)
-    elif model is not None:
-        _learn(model, run, asked, output, as_json=as_json)
-
-
-def _learn(model: Path, run: TrainingRun, asked: LearnTask, output: Path | None, *, as_json: bool) -> None:
-    """Train on one problem, write and tell; ends with the exit code of `solve`."""
+    """Train a policy on a model; write the policy, its best placement and the result."""
     _check_reward(run, model)
     learner = _method(run.method or _method_of(run.policy), run)
     from placekit.learned.method import (
@@ -131,22 +115,6 @@ def _file_state(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return state.st_ino, state.st_mtime_ns
-
-
-def _check_one_task(model: Path | None, data: DataSetOptions) -> None:
-    """Refuse a model together with a data set, and neither.
-
-    Raises
-    ------
-    InvalidProblemError
-        With what was given.
-    """
-    tasks = {"a model": model, "--generate": data.generate, "--train": data.train}
-    given = [name for name, value in tasks.items() if value]
-    if len(given) != 1:
-        raise InvalidProblemError(
-            f"learn takes one of a model, --generate and --train; got {' and '.join(given) or 'none of them'}"
-        )
 
 
 def _method_of(policy: Path | None) -> str:

@@ -154,9 +154,9 @@ def _check(values: Mapping[str, Any], path: str | Path, num_bytes: int) -> None:
         "transferable": _maps(values["transferable"], (Tensor,)),
         "training": values["training"] is None or _maps(values["training"], (object,)),
     }
-    for name, is_one in is_right.items():
-        if not is_one:
-            raise InvalidFileError(f"{path}: {name} is not what a policy file has there")
+    wrong = [name for name, is_one in is_right.items() if not is_one]
+    if wrong:
+        raise InvalidFileError(f"{path}: {wrong[0]} is not what a policy file has there")
     for tensor in _tensors(values):
         is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
         # a tensor of a few bytes can claim any shape by strides of 0

@@ -21,6 +21,7 @@ where an op may go. The paper (HSDAG, arXiv 2405.14185, section 3.1) has type, d
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +29,11 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.learned.vocabulary import UNKNOWN_TYPE, type_columns
 from placekit.model.errors import UnknownNameError
-from placekit.model.graph import OpGraph, sum_by
+from placekit.model.graph import OpGraph, distinct, sum_by
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import csr_offsets, instance_of
 
-__all__ = ["FEATURE_GROUPS", "fractal_dimension", "group_means", "op_features"]
+__all__ = ["FEATURE_GROUPS", "fractal_dimension", "group_edges", "group_means", "group_sums", "op_features"]
 
 FEATURE_GROUPS = ("type", "degree", "fractal", "shape", "bytes", "flops", "times", "order")
 """The groups, in the order of their columns."""
@@ -82,12 +83,25 @@ def op_features(problem: Problem, without: Collection[str] = ()) -> NDArray[np.f
     return np.concatenate(kept, axis=1).astype(np.float32)
 
 
+def group_sums(values: NDArray[np.floating[Any]], group: NDArray[np.int64], num_groups: int) -> NDArray[np.float64]:
+    """``[num_groups, ...]`` sums of the rows of `values` ``[num, ...]`` that share a group."""
+    total = np.zeros((num_groups, *values.shape[1:]))
+    np.add.at(total, group, values)
+    return total
+
+
 def group_means(values: NDArray[np.float32], group_of_op: NDArray[np.int64]) -> NDArray[np.float32]:
     """``[num_groups, columns]`` means of the rows of `values` ``[num_ops, columns]`` that share a group."""
     size = np.bincount(group_of_op)
-    total = np.zeros((len(size), values.shape[1]))
-    np.add.at(total, group_of_op, values)
-    return (total / size[:, None]).astype(np.float32)
+    return (group_sums(values, group_of_op, len(size)) / size[:, None]).astype(np.float32)
+
+
+def group_edges(problem: Problem, group_of_op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return senders and receivers of the distinct edges between different groups, sorted."""
+    num_groups = int(group_of_op.max()) + 1
+    senders, receivers = group_of_op[problem.graph.senders], group_of_op[problem.graph.receivers]
+    senders, receivers = np.divmod(distinct((senders * num_groups + receivers)[senders != receivers]), num_groups)
+    return senders, receivers
 
 
 def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,7 +11,6 @@ the mean time of a group on its fastest device, so that they mean the same in ev
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from placekit.learned.environment import Environment
-from placekit.learned.features import group_means, op_features
+from placekit.learned.features import group_edges, group_means, group_sums, op_features
 from placekit.model.graph import distinct
 from placekit.model.problem import Problem
 
@@ -76,32 +75,20 @@ class GroupGraph:
         return torch.log_softmax(logits.masked_fill(~self.mask, -torch.inf), dim=-1)
 
 
-def group_graph(environment: Environment, without: Collection[str] = ()) -> GroupGraph:
-    """Return the groups of `environment` as tensors.
-
-    Parameters
-    ----------
-    environment
-        Whose groups.
-    without
-        Feature groups to switch off, see :func:`~placekit.learned.features.op_features`.
-    """
+def group_graph(environment: Environment) -> GroupGraph:
+    """Return the groups of `environment` as tensors."""
     problem, group = environment.problem, environment.group_of_op
-    means = group_means(op_features(problem, without), group)
+    means = group_means(op_features(problem), group)
     own = _group_columns(problem, group, environment.num_groups)
-    if "times" in without:
-        own = np.zeros_like(own)
-    senders, receivers = group[problem.graph.senders], group[problem.graph.receivers]
-    crossing = senders != receivers
-    keys = distinct(senders[crossing] * environment.num_groups + receivers[crossing])
+    senders, receivers = group_edges(problem, group)
     rank = np.empty(len(group), dtype=np.int64)
     rank[problem.graph.order] = np.arange(len(group))
     first = np.full(environment.num_groups, len(group))
     np.minimum.at(first, group, rank)
     return GroupGraph(
         features=torch.from_numpy(np.concatenate([means, own], axis=1)),
-        senders=torch.from_numpy(keys // environment.num_groups),
-        receivers=torch.from_numpy(keys % environment.num_groups),
+        senders=torch.from_numpy(senders),
+        receivers=torch.from_numpy(receivers),
         order=torch.from_numpy(np.argsort(first)),
         mask=torch.from_numpy(environment.mask),
     )
@@ -143,8 +130,7 @@ def relations_of(graph: GroupGraph) -> Tensor:
 
 def _group_columns(problem: Problem, group: NDArray[np.int64], num_groups: int) -> NDArray[np.float32]:
     graph, costs = problem.graph, problem.costs
-    times = np.zeros((num_groups, problem.platform.num_devices))
-    np.add.at(times, group, costs.op_time_s[:, problem.platform.kind_of_device])
+    times = group_sums(costs.op_time_s[:, problem.platform.kind_of_device], group, num_groups)
     slowest = costs.transfer_time_s.max(axis=1, initial=0.0)
     moved = np.zeros((2, num_groups))
     producer, reader = group[graph.tensor_producer], group[graph.consumers]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -72,19 +74,15 @@ class Journal:
 
 def _cut_off(path: Path, resumed_at: int | None, cloned: int) -> None:
     """Cut off an unfinished last line, and from the first line on that is of an update still to come."""
-    with path.open("r+b") as file:
-        whole = 0
-        for line in file:
-            if not line.endswith(b"\n") or (resumed_at is not None and _is_to_come(line, resumed_at, cloned)):
-                break
-            whole += len(line)
-        file.truncate(whole)
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = takewhile(lambda line: line.endswith(b"\n") and not _is_to_come(line, resumed_at, cloned), lines)
+    os.truncate(path, sum(map(len, kept)))
 
 
-def _is_to_come(line: bytes, resumed_at: int, cloned: int) -> bool:
+def _is_to_come(line: bytes, resumed_at: int | None, cloned: int) -> bool:
     try:
         told = json.loads(line)
-        is_cloning = any(tag.startswith("cloning/") for tag in told)
-        return int(told["update"]) > (cloned if is_cloning else resumed_at)
+        done = cloned if any(tag.startswith("cloning/") for tag in told) else resumed_at
+        return resumed_at is not None and int(told["update"]) > int(done or 0)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # what this is, is not known: it stays
         return False

@@ -1,10 +1,8 @@
 """Rewards from the devices themselves: placements are compiled and timed instead of judged.
 
-Every placement runs in a process of its own that can be killed, while no other measurement runs, and for a short time
-only (:mod:`placekit.runtime.timing`). What was measured is kept on disk by content (model, placement,
-devices, their configuration and precision, how it was measured, versions), so that it costs nothing to meet a
-placement again, in this training or in a later one. Short measurements are noisy, and the best of many is the luckiest:
-at the end the best few are measured once more, longer, in turns with every device alone.
+Every placement runs in a process of its own that can be killed, and for a short time only; measurements are cached by
+content (:mod:`placekit.runtime.timing`). Short measurements are noisy, and the best of many is the luckiest: at the end
+the best few are measured once more, longer, in turns with every device alone.
 """
 
 from __future__ import annotations
@@ -58,13 +56,7 @@ _CANNOT_RUN = (ExecutionError, UnsupportedProblemError)  # one placement's fault
 
 
 def executor_for(problem: Problem) -> Executor:
-    """Return how placements of `problem` run: stages one after another, or a pipeline of threads.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        An objective that no executor stands for.
-    """
+    """Return how placements of `problem` run; an objective without an executor raises UnsupportedProblemError."""
     name = problem.objective.name
     if name not in EXECUTORS:
         raise UnsupportedProblemError(
@@ -75,10 +67,7 @@ def executor_for(problem: Problem) -> Executor:
 
 
 def brief_timing(executor: Executor) -> Timing:
-    """Return how one reward is measured: about a second, most of it to start and compile; disturbed ones count, too.
-
-    A training on a machine that is never quite idle would otherwise keep nothing.
-    """
+    """Return how one reward is measured, in about a second; disturbed ones count: no machine is ever quite idle."""
     latency_s, throughput_s = (0.1, 0.0) if is_serial(executor) else (0.0, 0.2)
     settings = TimingSettings(
         rounds=3, max_rounds=3, warm_up_s=0.1, latency_s=latency_s, throughput_s=throughput_s, timeout_s=60.0
@@ -119,14 +108,9 @@ class MeasuredAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the placement as JSON values."""
-        return {
-            "sample_s": self.sample_s,
-            "best_single_device": self.best_single_device,
-            "best_single_s": self.best_single_s,
-            "speedup": self.speedup and self.speedup.median,
-            "speedup_iqr": self.speedup and self.speedup.iqr,
-            "is_noisy": self.is_noisy,
-        }
+        told = {name: getattr(self, name) for name in ("sample_s", "best_single_device", "best_single_s", "is_noisy")}
+        speedup = self.speedup
+        return told | {"speedup": speedup and speedup.median, "speedup_iqr": speedup and speedup.iqr}
 
 
 class MeasuredReward:

@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.nn import SimpleConv
 
-from placekit.learned.advantages import MovingBaseline
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import best_single, few_groups, group_graph, relations_of, wanted_actions
-from placekit.learned.learner import Learner, Rollout, TrainingParams, entropy
+from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, entropy
 from placekit.learned.method import LearnedMethod
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo

@@ -27,10 +27,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from placekit.learned.advantages import MovingBaseline
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import GroupGraph, best_single, group_graph, preference
-from placekit.learned.learner import Learner, Rollout, TrainingParams, entropy, permitted
+from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, entropy, permitted
 from placekit.learned.method import LearnedMethod
 
 __all__ = ["Rnn", "RnnLearner", "RnnNetwork", "RnnParams"]

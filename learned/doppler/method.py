@@ -22,15 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.learned.advantages import batch_advantages
 from placekit.learned.doppler.episodes import FOLLOWS, GREEDY, SAMPLES, play
-from placekit.learned.doppler.inputs import op_inputs
-from placekit.learned.doppler.network import DopplerNetwork, select_log_probs
+from placekit.learned.doppler.network import DopplerNetwork, op_inputs, select_log_probs
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import preference, wanted_actions
-from placekit.learned.learner import Learner, Lessons, Rollout, TrainingParams, entropy, permitted
+from placekit.learned.learner import Learner, Lessons, Rollout, TrainingParams, batch_advantages, entropy, permitted
 from placekit.learned.method import LearnedMethod
-from placekit.learned.planned_order import PlannedOrder
+from placekit.learned.rewards import PlannedOrder
 from placekit.objectives import BatchScore
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import BestOrder

@@ -19,17 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.features import group_means, op_features
 from placekit.learned.group_graph import best_single
-from placekit.learned.hsdag.coarsen import coarse_nodes, edge_costs, edge_transfers, node_edges, node_times
-from placekit.learned.hsdag.decisions import Decisions, agreed, odds, sampled, swaps
 from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling, mlp
 from placekit.learned.hsdag.params import HsdagParams
-from placekit.learned.hsdag.parsing import largest, parse, sums
+from placekit.learned.hsdag.parsing import coarse_nodes, largest, node_graph, parse
 from placekit.learned.hsdag.starts import Starts
-from placekit.learned.learner import Learner, Rollout, permitted
+from placekit.learned.learner import Learner, Rollout, batch_advantages, entropy, permitted
 
 __all__ = ["HsdagLearner", "HsdagPolicy"]
 
@@ -72,6 +69,41 @@ class HsdagPolicy(nn.Module):
                 module.generator = generator
 
 
+class Decisions(NamedTuple):
+    """Groups of one level and the distribution of their devices.
+
+    Parameters
+    ----------
+    group_of_node
+        ``[N]`` group of every node.
+    log_probs
+        ``[G, D]`` log-probability of every device, minus infinity where the mask forbids it.
+    """
+
+    group_of_node: NDArray[np.int64]
+    log_probs: Tensor
+
+    def swaps(self, base: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return at most `count` groups ``[W]``, and for each a device it may go to but not that of `base` ``[G]``."""
+        can = self.log_probs.detach() > -torch.inf
+        can[torch.arange(len(base)), base] = False
+        group, device = can.nonzero(as_tuple=True)
+        drawn = torch.randperm(len(group), generator=generator)[:count] if count else group[:0]
+        return group[drawn], device[drawn]
+
+    def agreed(self, devices: Tensor) -> Tensor:
+        """``[count * G]`` log-probability of the device of all nodes of a group, minus infinity where they differ.
+
+        `devices` are those of the nodes, ``[count, N]``. (A group whose nodes differ would teach the head, which all
+        levels share, to be undecided.)
+        """
+        groups = torch.arange(len(self.log_probs))
+        members = torch.from_numpy(self.group_of_node).expand(len(devices), -1)
+        empty = devices.new_empty(len(devices), len(groups))
+        least, most = (empty.scatter_reduce(1, members, devices, how, include_self=False) for how in ("amin", "amax"))
+        return self.log_probs[groups, least].masked_fill(least != most, -torch.inf).flatten()
+
+
 class Block(NamedTuple):
     """Rows of a rollout that are compared with each other.
 
@@ -99,10 +131,7 @@ class HsdagLearner(Learner):
         self.nodes = coarse_nodes(problem, environment.mask, params.coarsening)
         self.leader = np.unique(self.nodes, return_index=True)[1]
         coarse = environment.coarsened(self.nodes)
-        self.mask = coarse.mask
-        self.edges = np.unique(np.sort(np.stack(node_edges(problem, self.nodes)), axis=0), axis=1)
-        self.transfers = edge_transfers(problem, self.nodes, self.edges)
-        self.times = node_times(problem, self.nodes, self.mask)
+        self.graph = node_graph(problem, self.nodes, coarse.mask)
         features = group_means(op_features(problem, params.without_groups), self.nodes)
         self.features = torch.from_numpy(features)
         self.policy = self._new_policy()
@@ -130,12 +159,16 @@ class HsdagLearner(Learner):
             for level in levels:
                 probs = level.log_probs.detach().exp()
                 chosen = torch.multinomial(probs, self.params.samples, replacement=True, generator=generator).T
-                group, device = swaps(level, chosen[0], self.params.swaps, generator)
+                group, device = level.swaps(chosen[0], self.params.swaps, generator)
                 swapped = chosen[:1].repeat(len(group), 1)
                 swapped[torch.arange(len(group)), group] = device
                 actions += [rows[:, torch.from_numpy(level.group_of_node)] for rows in (chosen, swapped)]
                 first_swap = num_rows + len(chosen)
-                parts += [sampled(level, chosen, num_rows), odds(level, chosen[0], group, device, first_swap)]
+                samples = torch.arange(num_rows, first_swap).repeat_interleave(len(probs))
+                own = level.log_probs[torch.arange(len(probs)), chosen].flatten()
+                odds = level.log_probs[group, device] - level.log_probs[group, chosen[0][group]]
+                parts.append((samples, own, entropy(level.log_probs).repeat(len(chosen))))
+                parts.append((torch.arange(first_swap, first_swap + len(group)), odds, odds[:0]))  # samples have it
                 self._blocks.append(Block(slice(num_rows, first_swap), None))
                 self._blocks.append(Block(slice(first_swap, first_swap + len(group)), num_rows))
                 num_rows = first_swap + len(group)
@@ -185,40 +218,37 @@ class HsdagLearner(Learner):
         """
         policy, params = self.policy, self.params
         hidden = policy.input(state)
-        group, mask, edges = np.arange(len(self.mask)), self.mask, self.edges
-        transfers, times = self.transfers, self.times
+        group, graph = np.arange(len(self.graph.mask)), self.graph
         kept = None if generator is None else self.starts.noise
         noise = None if kept is None else kept.numpy()
-        levels = [self._decide(group, hidden, mask)] if params.is_multilevel else []
+        levels = [self._decide(group, hidden, graph.mask)] if params.is_multilevel else []
         count = 0
-        while edges.size and len(mask) > params.min_groups and count != (params.levels or -1):
-            ends = torch.from_numpy(edges)
-            normed = gcn_norm(torch.cat([ends, ends.flip(0)], dim=1), num_nodes=len(mask), dtype=hidden.dtype)
-            costs = torch.from_numpy(edge_costs(transfers, times, edges)).to(hidden.dtype)
+        while graph.edges.size and len(graph.mask) > params.min_groups and count != (params.levels or -1):
+            ends = torch.from_numpy(graph.edges)
+            normed = gcn_norm(torch.cat([ends, ends.flip(0)], dim=1), num_nodes=len(graph.mask), dtype=hidden.dtype)
+            costs = torch.from_numpy(graph.edge_costs()).to(hidden.dtype)
             scores = policy.scorer(policy.encoder(hidden, *normed), ends, costs)
-            level = parse(edges, self._noisy(scores, noise, generator), mask)
-            if level.num_groups == len(mask):
+            level = parse(graph, self._noisy(scores, noise, generator))
+            if len(level.graph.mask) == len(graph.mask):
                 break
             inside = torch.from_numpy(level.is_inside)
             members = torch.from_numpy(level.group_of_node)
             hidden = policy.pooling(
                 policy.encoder_of_groups(hidden, *normed),
                 members,
-                level.num_groups,
+                len(level.graph.mask),
                 members[ends[0][inside]],
                 scores[inside],
             )
-            between = ~level.is_inside
-            transfers = sums(transfers[between], level.edge_of_edge[between], level.edges.shape[1])
             if noise is not None:
-                noise = largest(noise[between], level.edge_of_edge[between], level.edges.shape[1])
-            times = sums(times, level.group_of_node, level.num_groups)
-            group, mask, edges = level.group_of_node[group], level.mask, level.edges
+                between = ~level.is_inside
+                noise = largest(noise[between], level.edge_of_edge[between], level.graph.edges.shape[1])
+            group, graph = level.group_of_node[group], level.graph
             count += 1
             if params.is_multilevel:
-                levels.append(self._decide(group, hidden, mask))
+                levels.append(self._decide(group, hidden, graph.mask))
         if not params.is_multilevel:
-            levels = [self._decide(group, hidden, mask)]
+            levels = [self._decide(group, hidden, graph.mask)]
         return levels, policy.output(hidden)[torch.from_numpy(group)]
 
     def _noisy(
@@ -270,7 +300,9 @@ class HsdagLearner(Learner):
             with torch.no_grad():
                 for weight in (self.policy.residual, *self.policy.head[-1].parameters()):
                     weight.zero_()
-        starts.noise = starts.noise_scale * self.params.noise * torch.randn(self.edges.shape[1], generator=generator)
+        starts.noise = (
+            starts.noise_scale * self.params.noise * torch.randn(self.graph.edges.shape[1], generator=generator)
+        )
         with torch.no_grad():
             levels, _ = self.parse_and_decide(self.features, generator)
         starts.level = len(levels) - 1
@@ -300,7 +332,7 @@ class HsdagLearner(Learner):
         if self.params.clone:
             return
         chosen = placement[self.leader]
-        can = self.mask[np.arange(len(chosen)), chosen]
+        can = self.graph.mask[np.arange(len(chosen)), chosen]
         self.preferred = torch.where(torch.from_numpy(can), torch.from_numpy(chosen), self.preferred)
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
@@ -311,7 +343,7 @@ class HsdagLearner(Learner):
         found: list[Tensor] = []
         for _ in range(self.params.steps):
             levels, renewal = self.parse_and_decide(state, generator)
-            found += [agreed(level, devices) for level in levels]
+            found += [level.agreed(devices) for level in levels]
             state = self.renewed(state, renewal)
         return permitted(torch.cat(found))
 

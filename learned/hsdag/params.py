@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from placekit.learned.hsdag.coarsen import COARSENINGS
+from placekit.learned.hsdag.parsing import COARSENINGS
 from placekit.learned.learner import TrainingParams
 from placekit.model.errors import InvalidProblemError
 
@@ -25,7 +25,7 @@ class HsdagParams(TrainingParams):
     fidelity
         Which form: sets the defaults of all other parameters, see `FIDELITIES`.
     coarsening
-        Which ops form a node: ``"classes"`` or ``"chains"`` (:mod:`placekit.learned.hsdag.coarsen`).
+        Which ops form a node: ``"classes"`` or ``"chains"`` (:mod:`placekit.learned.hsdag.parsing`).
     hidden
         Hidden width.
     dropout
@@ -38,7 +38,7 @@ class HsdagParams(TrainingParams):
         True to scale the embedding of a group by the number of its edges.
     weighs_transfers
         True to let what it costs to cut an edge, over what sharing a device costs its ends, enter its score
-        (:func:`placekit.learned.hsdag.coarsen.edge_costs`).
+        (:func:`placekit.learned.hsdag.parsing.NodeGraph.edge_costs`).
     steps
         Steps of an episode: the state is renewed after each, and all of them make one update.
     samples

@@ -2,7 +2,7 @@
 
 Every pair of an op and a device is a *state*; the same weights serve all of them, so that the number of devices and
 their order mean nothing. Devices of one kind would stay equal for ever: each has its rank among its equals as an
-input, which placements to imitate respect (:mod:`placekit.learned.imitation.curriculum`). Times are divided by the mean
+input, which placements to imitate respect (``examples/train_policy.py``). Times are divided by the mean
 time of an op on its fastest device, so that the unit means nothing either.
 
 Shapes

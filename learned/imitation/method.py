@@ -1,7 +1,7 @@
 """Method ``imitation``: the policy for any platform, applied, or trained on by policy gradient on one problem.
 
 ``policy:pretrained`` applies the policy that comes with placekit; ``imitation:pretrained`` goes on training it on the
-problem at hand. From random weights it has little to say: that is what :mod:`placekit.learned.imitation.curriculum` is for.
+problem at hand. From random weights it has little to say; ``examples/train_policy.py`` makes policies.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from placekit.learned.group_graph import preference
 from placekit.learned.imitation.decoding import DAMPINGS, TRUSTS, Decoder, Schedule
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import Scores, StateNetwork
-from placekit.learned.imitation.refinement import Refinement
-from placekit.learned.imitation.regions import RegionSearch
+from placekit.learned.imitation.refinement import Refinement, RegionSearch
 from placekit.learned.learner import GroupwiseLearner, Rollout, TrainingParams
 from placekit.learned.method import LearnedMethod
-from placekit.learned.planned_order import ExpectedOrder
+from placekit.learned.rewards import ExpectedOrder
 from placekit.objectives.makespan.orders import BestOrder
 
 if TYPE_CHECKING:

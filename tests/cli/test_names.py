@@ -36,7 +36,6 @@ LINES = {
     "learn P -m greedy": "learned methods are hsdag, ",
     "learn P --reward nonsense": "rewards are judge, measured",
     "learn P --param nonsense=1": "parameters are: updates, ",
-    "learn --generate o --split nonsense": "splits are train, test",
     "llm nonsense --platform T": "there are llama3-8b, ",
     "llm gpt2 --platform T --precision nonsense": "one of f32, bf16, ",
     "llm gpt2 --platform T --cache-precision nonsense": "one of f32, bf16, ",

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from numpy.typing import NDArray
 from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.learned.environment import Environment
-from placekit.learned.hsdag.coarsen import COARSENINGS, coarse_nodes, edge_costs
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.method import Hsdag
 from placekit.learned.hsdag.params import HsdagParams
-from placekit.learned.hsdag.parsing import parse
+from placekit.learned.hsdag.parsing import COARSENINGS, NodeGraph, coarse_nodes, parse
 from placekit.learned.hsdag.starts import Starts
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 
@@ -113,6 +113,13 @@ def test_nodes_keep_classes_together_and_a_device_each(problem: pk.Problem) -> N
         assert environment.coarsened(nodes).mask.any()
 
 
+def _nodes(
+    mask: NDArray[np.bool_], edges: NDArray[np.int64], times: NDArray[np.float64] | None = None, transfer: float = 1.0
+) -> NodeGraph:
+    """Return nodes with equal times, if none are given, and equal transfers."""
+    return NodeGraph(mask, np.ones(mask.shape) if times is None else times, edges, np.full(edges.shape[1], transfer))
+
+
 def test_coarsening_follows_the_paper() -> None:
     """A fork is no chain; nodes without a common device stay apart."""
     chain = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("b", "c"), ("b", "d")])
@@ -129,13 +136,13 @@ def test_parsing_joins_nodes_along_their_best_edges() -> None:
     """Scores 0.9, 0.1, 0.8 on a line of four make two pairs; nodes without a common device stay apart."""
     edges = np.array([[0, 1, 2], [1, 2, 3]])
     scores = np.array([0.9, 0.1, 0.8], dtype=np.float32)
-    level = parse(edges, scores, np.ones((4, 2), dtype=bool))
+    level = parse(_nodes(np.ones((4, 2), dtype=bool), edges), scores)
     assert level.group_of_node.tolist() == [0, 0, 1, 1]
     assert level.is_inside.tolist() == [True, False, True]
-    assert level.edges.tolist() == [[0], [1]]
+    assert level.graph.edges.tolist() == [[0], [1]]
     mask = np.array([[True, False], [False, True], [True, True], [True, True]])
-    assert parse(edges, scores, mask).group_of_node.tolist() == [0, 1, 2, 2]
-    lonely = parse(np.zeros((2, 0), dtype=np.int64), np.zeros(0, dtype=np.float32), mask)
+    assert parse(_nodes(mask, edges), scores).group_of_node.tolist() == [0, 1, 2, 2]
+    lonely = parse(_nodes(mask, edges[:, :0]), scores[:0])
     assert lonely.group_of_node.tolist() == [0, 1, 2, 3]
 
 
@@ -198,10 +205,10 @@ def test_edges_are_cheap_to_cut_where_sharing_a_device_costs_more() -> None:
     """Equal transfers; only the second pair is best on different devices. Twice the seconds change nothing."""
     times = np.array([[1.0, 5], [1, 5], [9, 2]])
     edges = np.array([[0, 1], [1, 2]])
-    costs = edge_costs(np.ones(2), times, edges)
+    costs = _nodes(times > 0, edges, times).edge_costs()
     assert costs[0] > costs[1]
-    assert edge_costs(np.full(2, 2.0), 2 * times, edges) == pytest.approx(costs)
-    assert edge_costs(np.zeros(2), np.ones((3, 2)), edges).tolist() == [0, 0]
+    assert _nodes(times > 0, edges, 2 * times, 2.0).edge_costs() == pytest.approx(costs)
+    assert _nodes(times > 0, edges, np.ones((3, 2)), 0.0).edge_costs().tolist() == [0, 0]
 
 
 def test_a_start_goes_down_its_levels_and_ends() -> None:

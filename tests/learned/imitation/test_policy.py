@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,32 +10,24 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from states import same
+from train_policy import CurriculumParams, Example, canonical, example_of, relaxed_objective, train_policy
+from train_policy import main as train_policy_script
 
 import placekit as pk
 from placekit.benchmarks.generators.drawn import OBJECTIVES, draw_problem
 from placekit.benchmarks.generators.families import generate
 from placekit.learned.checkpoint import ANY_DEVICES, read_checkpoint
 from placekit.learned.environment import Environment
-from placekit.learned.imitation.curriculum import (
-    CurriculumParams,
-    canonical,
-    example_of,
-    relaxed_objective,
-    train_policy,
-)
 from placekit.learned.imitation.decoding import DAMPINGS, Decoder
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import StateNetwork
-from placekit.learned.imitation.refinement import Refinement
-from placekit.learned.imitation.regions import RegionSearch
+from placekit.learned.imitation.refinement import Refinement, RegionSearch
 from placekit.learned.method import PRETRAINED
-from placekit.learned.planned_order import ExpectedOrder
+from placekit.learned.rewards import ExpectedOrder
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import BestOrder, placed_rank
-from placekit.solve.stop import StopReason
 
 
 @pytest.fixture(scope="module")
@@ -134,30 +125,37 @@ def test_equal_devices_are_in_the_order_of_their_ops() -> None:
 @pytest.mark.slow
 def test_training_learns_resumes_and_writes_a_policy(tmp_path: Path) -> None:
     """On a few small problems the loss falls; the same updates give the same weights, also after a resume."""
-    solved = [(problem, placed(problem, "greedy"), None) for problem in roomy_problems(6)]
+    drawn = (draw_problem("train", 9, number, max_ops=40) for number in range(6))
+    solved = [solved_by("greedy", problem.replace(platform=_roomy(problem))) for problem in drawn]
     params = CurriculumParams(hidden=8, updates=30, states=600, rounds=3, learning_rate=1e-2)
-    seen: list[float] = []
     policy, again = tmp_path / "policy.pt", tmp_path / "again.pt"
-    reason = train_policy(
-        solved,
-        policy,
-        params,
-        seed=3,
-        on_update=lambda metrics: seen.append(metrics.values["imitation/cross_entropy"]),
-    )
-    assert reason is pk.StopReason.ITERATIONS
-    assert np.mean(seen[-5:]) < np.mean(seen[:5]) - 0.5
+    told = train_policy(solved, policy, params, 3)
+    losses = [metrics.values["imitation/cross_entropy"] for metrics in told]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.5
     checkpoint = read_checkpoint(policy)
     assert (checkpoint.method, checkpoint.num_devices) == ("imitation", ANY_DEVICES)
-    train_policy(solved, again, params, seed=3, should_stop=_after(12), log_dir=tmp_path / "log")
-    train_policy(solved, again, params, seed=3, resume=again, log_dir=tmp_path / "log")
-    assert same(read_checkpoint(again).training, checkpoint.training)
+    constant = replace(params, updates=12)  # the schedule of the step size depends on the number of updates
+    train_policy(solved, again, constant, 3, log_dir=tmp_path / "log")
+    train_policy(solved, again, replace(params, updates=14), 3, resume=again, log_dir=tmp_path / "log")
     lines = (tmp_path / "log" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["update"] for line in lines] == list(range(1, 31))
+    assert [json.loads(line)["update"] for line in lines] == list(range(1, 15))
     with pytest.raises(InvalidProblemError, match="cannot go on"):
         train_policy(solved, again, replace(params, hidden=16), resume=policy)
-    with pytest.raises(InvalidProblemError, match="at least one solved problem"):
-        train_policy([], again)
+
+
+@pytest.mark.slow
+def test_the_script_draws_solves_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is not solved again, and the policy is a method."""
+    options = ["--problems", "3", "--max-ops", "40", "--label-time", "0.3", "--updates", "2"]
+    written = []
+    for _ in range(2):
+        monkeypatch.setattr("sys.argv", ["train_policy.py", str(tmp_path / "data"), str(tmp_path / "p.pt"), *options])
+        train_policy_script()
+        written.append([path.stat().st_mtime_ns for path in sorted((tmp_path / "data").iterdir())])
+    assert written[0] == written[1]
+    assert len(written[0]) == 6
+    problem = draw_problem("train", 0, 0, max_ops=40)
+    assert pk.solve(problem, f"policy:{tmp_path / 'p.pt'}", params={"rollouts": 1}).objective is not None
 
 
 def test_training_can_begin_with_the_shipped_policy(tmp_path: Path) -> None:
@@ -165,7 +163,7 @@ def test_training_can_begin_with_the_shipped_policy(tmp_path: Path) -> None:
     path = tmp_path / "tuned.pt"
     problem = draw_problem("train", 9, 1, max_ops=40)
     params = CurriculumParams(updates=1, learning_rate=5e-4)
-    train_policy([(problem, placed(problem, "greedy"), None)], path, params, policy=PRETRAINED)
+    train_policy([solved_by("greedy", problem)], path, params, policy=PRETRAINED)
     tuned, shipped = (read_checkpoint(each).transferable for each in (path, PRETRAINED))
     assert 0 < max((value - shipped[name]).abs().max() for name, value in tuned.items()) < 1e-3
     named = {"policy": str(path), "updates": 0}
@@ -259,7 +257,7 @@ def test_a_blind_policy_asks_no_network(toy: pk.Problem) -> None:
 def test_examples_carry_the_order_of_the_placement() -> None:
     """Starts of a makespan lie in [0, 1) and rise along edges; other objectives have none."""
     problem = draw_problem("train", 0, 2, max_ops=40, objective="makespan")
-    example = example_of(problem, placed(problem, "heft"), None)
+    example = solved_by("heft", problem)
     assert example.start.min() == 0
     assert example.start.max() < 1
     assert (example.start[problem.graph.receivers] >= example.start[problem.graph.senders]).all()
@@ -368,7 +366,7 @@ def test_regions_only_improve_a_placement(number: int, objective: str, together:
         judged = pk.evaluate(problem, pk.Placement.of(problem, found))
         assert judged.is_feasible
         assert judged.objective == pytest.approx(after)
-    environment.should_stop = lambda: StopReason.TIME
+    environment.should_stop = lambda: pk.StopReason.TIME
     assert environment.evaluate(search.searched(rows, log_probs, environment, 3)[None])[0] <= before
 
 
@@ -402,16 +400,9 @@ def placed(problem: pk.Problem, method: str) -> pk.Placement:
     return found
 
 
-def roomy_problems(count: int) -> list[pk.Problem]:
-    """Return small drawn problems without limits of memory."""
-    drawn = (draw_problem("train", 9, number, max_ops=40) for number in range(count))
-    return [problem.replace(platform=_roomy(problem)) for problem in drawn]
-
-
-def _after(count: int) -> Callable[[], StopReason | None]:
-    """Stop after so many updates."""
-    asked = iter(range(count))
-    return lambda: StopReason.USER if next(asked, None) is None else None
+def solved_by(method: str, problem: pk.Problem) -> Example:
+    """Return a problem with what a method finds in at most a second."""
+    return example_of(problem, placed(problem, method), None)
 
 
 def _rank(problem: pk.Problem, device: NDArray[np.int64]) -> NDArray[np.float64]:

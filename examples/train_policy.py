@@ -1,7 +1,13 @@
-r"""Training of a policy for all problems: imitation of solved problems, and the relaxed objective.
+r"""Training of a policy for all problems: draw problems, solve them, and learn from the answers.
 
-The data are problems with placements and bounds, as `placekit solve` writes them. Every update draws some of them,
-and takes a step of Adam in the loop of all learners (:mod:`placekit.learned.training`). The loss of a problem is
+    python examples/train_policy.py DATA policy.pt --problems 1500 --updates 2000
+    placekit solve model.xml --method policy:policy.pt
+
+DATA is a folder of problem files and of results as `placekit solve` writes them; problems that are not there yet are
+drawn and solved by `auto`, a second each. Training is a learner in the loop of all learners: `--resume policy.pt` goes
+on, `--log-dir` keeps metrics, `--policy pretrained` begins with the weights of another policy.
+
+The loss of a problem is
 
     w * cross-entropy of the devices + 4 * squared error of the starts + 2 * log(relaxed objective / objective)
 
@@ -26,8 +32,9 @@ other device that has a reader. Then
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,6 +46,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import placekit as pk
+from placekit.benchmarks.generators.drawn import draw_problem
+from placekit.io.problem_json import read_problem, write_problem
+from placekit.io.result_json import read_result, write_result
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint, write_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.imitation.inputs import OBJECTIVES, Batch, Inputs, collate, inputs_of
@@ -46,7 +57,7 @@ from placekit.learned.imitation.method import Imitation, ImitationLearner, Imita
 from placekit.learned.imitation.network import Scores, sum_rows
 from placekit.learned.journal import Journal
 from placekit.learned.learner import Lessons
-from placekit.learned.method import apply_weights, seeded_learner
+from placekit.learned.method import apply_weights, policy_path, seeded_learner
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Metrics, Training, train
 from placekit.model.errors import InvalidProblemError
@@ -55,18 +66,8 @@ from placekit.model.problem import Problem
 from placekit.objectives.evaluate import evaluate
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo, simulate_steps
-from placekit.solve.stop import StopReason
 
-__all__ = [
-    "CurriculumParams",
-    "Example",
-    "canonical",
-    "example_of",
-    "imitation_loss",
-    "relaxed_objective",
-    "train_policy",
-]
-
+SAVE_EVERY_S = 60.0
 _WARM_UP = 50
 _NORM = 8.0
 _LEAST = 1e-6
@@ -76,7 +77,7 @@ _OF_START, _OF_RELAXED, _DOUBT = 4.0, 2.0, 4.0
 
 @dataclass(frozen=True)
 class CurriculumParams(ImitationMethodParams):
-    """Parameters of `train_policy`: those of the method, of which `rounds` is the most that an update draws.
+    """Parameters of the training: those of the method, of which `rounds` is the most that an update draws.
 
     Parameters
     ----------
@@ -104,8 +105,8 @@ class Example(NamedTuple):
 
     Parameters
     ----------
-    inputs
-        What the policy sees.
+    problem, inputs
+        The problem, and what the policy sees of it.
     state
         ``[num_ops]`` state of every op in the canonical placement, ``op * num_devices + device``.
     start
@@ -116,6 +117,7 @@ class Example(NamedTuple):
         Gap to the bound; infinity without a bound.
     """
 
+    problem: Problem
     inputs: Inputs
     state: NDArray[np.int64]
     start: NDArray[np.float64]
@@ -174,6 +176,7 @@ def example_of(problem: Problem, placement: Placement, bound_s: float | None) ->
             timeline = ordered
         start = timeline.start_s / max(timeline.makespan_s, 1e-30)
     return Example(
+        problem,
         inputs,
         np.arange(inputs.num_ops) * inputs.num_devices + canonical(problem, device_of_op),
         start,
@@ -291,63 +294,49 @@ def _trace(batch: Batch, time: Tensor, transfer: Tensor) -> tuple[list[int], lis
     return ops, edges
 
 
+class _Method(Imitation):
+    learner_type = Curriculum
+
+
+def solved_problems(folder: Path, count: int, seed: int, max_ops: int, limit_s: float) -> list[Example]:
+    """Draw and solve the problems that `folder` lacks, and return all results in it that have a placement."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        path = folder / f"train-{max_ops}-{seed}-{number:05d}.result.json"
+        if not path.exists():
+            problem = draw_problem("train", seed, number, max_ops=max_ops)
+            write_problem(problem, _problem_of(path))
+            write_result(pk.solve(problem, stop=pk.MaxRuntime(limit_s), seed=number), path)
+    found = [(read_problem(_problem_of(path)), read_result(path)) for path in sorted(folder.glob("*.result.json"))]
+    return [example_of(problem, each.placement, each.lower_bound) for problem, each in found if each.placement]
+
+
+def _problem_of(path: Path) -> Path:
+    return path.with_name(path.name.replace(".result.json", ".problem.json"))
+
+
 @one_thread()
 def train_policy(
-    solved: Sequence[tuple[Problem, Placement, float | None]],
+    examples: Sequence[Example],
     output: Path,
-    params: CurriculumParams | None = None,
-    *,
+    params: CurriculumParams,
     seed: int = 0,
     policy: Path | None = None,
     resume: Path | None = None,
     log_dir: Path | None = None,
-    checkpoint_every_s: float = 60.0,
-    should_stop: Callable[[], StopReason | None] = lambda: None,
-    on_update: Callable[[Metrics], None] = lambda _: None,
-) -> StopReason:
-    """Train a policy on solved problems and write it to `output`; return why training ended.
-
-    Parameters
-    ----------
-    solved
-        Problems with their placements and bounds; None for no bound.
-    output
-        Policy file, written every `checkpoint_every_s` seconds and at the end.
-    params
-        Parameters; the defaults if None.
-    seed
-        Seed of weights, order and rounds.
-    policy
-        Policy whose weights to begin with; new ones if None.
-    resume
-        File of an earlier training on the same problems to go on from.
-    log_dir
-        Folder for the metrics of every update.
-    should_stop
-        Asked before every update.
-    on_update
-        Called after every update.
-
-    Raises
-    ------
-    InvalidProblemError
-        No problem, or a file that cannot be begun with or resumed.
-    """
-    params = params or CurriculumParams()
-    if not solved:
-        raise InvalidProblemError("a policy needs at least one solved problem to learn from")
-    problem = solved[0][0]
-    environment = Environment(problem)
+) -> list[Metrics]:
+    """Train on `examples` and write `output` now and then; return the metrics of all updates."""
+    environment = Environment(examples[0].problem)
     learner = seeded_learner(_Method(params), environment, seed)
     assert isinstance(learner, Curriculum)
-    learner.examples = [example_of(*each) for each in solved]
+    learner.examples = examples
     learner.lessons = Lessons(params.updates, -1.0, params.rate(0), 0)  # no loss is low enough to end it
     if policy is not None:
-        apply_weights(learner, read_checkpoint(policy), Imitation.name, problem)
+        apply_weights(learner, read_checkpoint(policy), Imitation.name, environment.problem)
     training = Training.begin(learner, environment, params, seed)
     if resume is not None:
         training.restore(dict(read_checkpoint(resume).training or {}))
-
+    told: list[Metrics] = []
     written = perf_counter()
 
     def write() -> None:
@@ -361,17 +350,39 @@ def train_policy(
         journal = None if log_dir is None else stack.enter_context(Journal(log_dir, resumed_at))
 
         def report(metrics: Metrics) -> None:
+            told.append(metrics)
             if journal is not None:
                 journal(metrics)
-            on_update(metrics)
+            if metrics.update % 50 == 0:
+                print(metrics)
             training.set_rate(params.rate(training.update))
-            if perf_counter() - written >= checkpoint_every_s:
+            if perf_counter() - written >= SAVE_EVERY_S:
                 write()
 
         training.set_rate(params.rate(training.update))
-        stack.callback(write)
-        return train(training, should_stop, report)
+        stack.callback(write)  # also after Ctrl-C
+        train(training, lambda: None, report)
+    return told
 
 
-class _Method(Imitation):
-    learner_type = Curriculum
+def main() -> None:
+    """Read the options, make the data, and train."""
+    parser = argparse.ArgumentParser(description="Train a policy for all problems on drawn, solved problems.")
+    parser.add_argument("data", type=Path, help="Folder of problems and their results.")
+    parser.add_argument("output", type=Path, help="Policy file to write.")
+    parser.add_argument("--problems", type=int, default=1500, help="Number of drawn problems. Default: 1500.")
+    parser.add_argument("--max-ops", type=int, default=150, help="Largest number of ops. Default: 150.")
+    parser.add_argument("--label-time", type=float, default=1.0, help="Seconds to solve each problem. Default: 1.")
+    parser.add_argument("--updates", type=int, default=2000, help="Number of updates. Default: 2000.")
+    parser.add_argument("--seed", type=int, default=0, help="Seed of problems and training. Default: 0.")
+    parser.add_argument("--policy", type=policy_path, help="Policy whose weights to begin with, or 'pretrained'.")
+    parser.add_argument("--resume", type=Path, help="Policy of an earlier training on the same data to go on from.")
+    parser.add_argument("--log-dir", type=Path, help="Folder for metrics.jsonl and TensorBoard events.")
+    asked = parser.parse_args()
+    examples = solved_problems(asked.data, asked.problems, asked.seed, asked.max_ops, asked.label_time)
+    params = CurriculumParams(updates=asked.updates)
+    train_policy(examples, asked.output, params, asked.seed, asked.policy, asked.resume, asked.log_dir)
+
+
+if __name__ == "__main__":
+    main()
