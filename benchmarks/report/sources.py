@@ -38,6 +38,16 @@ class Source:
         is_meant = not self.methods or row["label"] in self.methods or row.get("method") in self.methods
         return is_meant and self.suite in (None, row.get("suite"))
 
+    def mixtures(self) -> list[str]:
+        """Return what makes rows unfit to be compared: several versions of placekit, several time limits."""
+        rows = [row for group in self.groups for row in group.all_rows if self.shows(row)]
+        versions = sorted({row["versions"].get("placekit", "unknown") for row in rows})
+        limits = sorted({row["time_limit_s"] for row in rows if row["time_limit_s"] is not None})
+        told = [f"rows of several versions of placekit: {', '.join(versions)}"] if len(versions) > 1 else []
+        if len(limits) > 1:
+            told.append(f"rows of several time limits: {', '.join(f'{limit:g} s' for limit in limits)}")
+        return told
+
 
 def read_source(
     paths: Iterable[Path],

@@ -195,6 +195,16 @@ def test_pages_show_what_their_commands_print() -> None:
     assert num_tables >= 10
 
 
+def test_rows_of_several_versions_or_limits_are_told(written: Any) -> None:
+    """Rows that are alike are not."""
+    alike, other = row("a", 11.0, 10.0), row("b", 12.0, 10.0)
+    assert read_source([written(alike, other)]).mixtures() == []
+    other |= {"versions": other["versions"] | {"placekit": "0.0.1"}, "time_limit_s": 123.0}
+    versions, limits = read_source([written(alike, other)]).mixtures()
+    assert "0.0.1" in versions
+    assert "123 s" in limits
+
+
 @pytest.mark.slow
 def test_report_prints_one_table(written: Any) -> None:
     """``placekit report FILE --table NAME``: Markdown, or JSON; an unknown name lists the tables."""
