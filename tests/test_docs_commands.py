@@ -34,7 +34,6 @@ NOT_RUN = {
     r".* -d CPU,GPU": "needs a GPU of OpenVINO",
     r"solve problem.json --objective shared-bus": "needs the plugin of examples/plugin (tests/test_plugins.py)",
     r"report benchmarks/rows/": "tests/benchmarks/test_named_tables.py compares its table with the page",
-    r"learn --(generate|train)": "labels and trains for minutes to hours",
     r"learn .* --reward measured": "times 200 placements",
     r"bench (?!quick)": "takes minutes to an hour, or needs files of others",
     r"report (results|predictions)/ --table": "reads the rows of a suite that does not run here, or not in full",
