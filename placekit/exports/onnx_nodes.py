@@ -69,8 +69,10 @@ def devices_of_nodes(model: onnx.ModelProto, graph: OpGraph, placement: Placemen
     """
     nodes = list(model.graph.node)
     device: list[int | None] = []
+    # a Result has the name of a tensor, and its device is not that of the node which computes the tensor
+    ops = {name for name, op_type in zip(graph.op_names, graph.op_types, strict=True) if op_type != "Result"}
     for node in nodes:
-        names = [name for name in (node.name, *node.output) if name in graph.op_index]
+        names = [name for name in (node.name, *node.output) if name in ops]
         device.append(int(placement.device_of_op[graph.op_index[names[0]]]) if names else None)
     if all(found is None for found in device):
         raise UnsupportedProblemError(f"{graph.name!r}: no node of the ONNX model has the name of an op")

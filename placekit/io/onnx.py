@@ -69,7 +69,7 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Mo
     for name in sorted(found.external):
         if not inside(path.parent, name, path).is_file():
             raise InvalidFileError(f"{path}: the file with its external data is missing: {name}")
-    names = found.names
+    names, node_of_tensor = found.names, dict(found.node_of_tensor)
     try:
         model = _convert(path, path)
     except InvalidFileError:
@@ -82,10 +82,11 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Mo
             whole = inliner.inline_local_functions(load(path))
             save(whole, inlined, save_as_external_data=bool(found.external))
             names |= _read(inlined).names
+            node_of_tensor |= _read(inlined).node_of_tensor
             model = _convert(inlined, path)
     _join_inputs(model)
     apply_shapes(model, shapes, path)
-    settle_names(model, names)
+    settle_names(model, names, node_of_tensor)
     return model
 
 
@@ -119,9 +120,10 @@ def _join_inputs(model: openvino.Model) -> None:
 
 @dataclass(frozen=True)
 class _Found:
-    """Names in a file, relative paths of its external data, and whether it has functions of its own."""
+    """Names in a file, the node that computes each tensor, paths of external data, and whether it has functions."""
 
     names: frozenset[str]
+    node_of_tensor: Mapping[str, str]
     external: frozenset[str]
     has_functions: bool
 
@@ -146,16 +148,18 @@ def _parsed(path: Path, *_state: int) -> _Found:
     if not model.HasField("graph"):
         raise InvalidFileError(f"{path}: not an ONNX model: it has no graph")
     names: set[str] = set()
+    node_of_tensor: dict[str, str] = {}
     external: set[str] = set()
     for graph in _graphs(model.graph):
         tensors = [*graph.initializer, *(each.values for each in graph.sparse_initializer)]
         names |= {each.name for each in (*graph.input, *graph.output, *tensors)}
         for node in graph.node:
             names |= {node.name, *node.output}
+            node_of_tensor |= {name: node.name for name in node.output if name and node.name}
             tensors += [tensor for each in node.attribute for tensor in (each.t, *each.tensors)]
         entries = [entry for tensor in tensors for entry in tensor.external_data]
         external |= {entry.value for entry in entries if entry.key == "location"}
-    return _Found(frozenset(names), frozenset(external), bool(model.functions))
+    return _Found(frozenset(names), node_of_tensor, frozenset(external), bool(model.functions))
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[Any]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,15 @@ ALWAYS_PLACED = frozenset(
 
 _AUTOMATIC_NAME = re.compile(r"[A-Za-z]\w*?_\d+(?:_compressed)?")
 """Names that OpenVINO makes up: the type and a counter of the process, so another one at every reading."""
+
+_SINK_PORT = re.compile(r"/sink_port_\d+$")
+"""Ending that converters give to the name of a tensor, to name the Result that reads it."""
+
+_OPERATOR = re.compile(r"(/aten::\w+)/\w+$")
+"""Operator of PyTorch that became several nodes, and the type of one of them: ``.../aten::batch_norm/Add``."""
+
+_PORTS = {"Parameter": "input", "Result": "output"}
+"""Types of the inputs and outputs of a model, and their names where nobody named them."""
 
 _BODIES = {"If": 2, "Loop": 1, "TensorIterator": 1}
 
@@ -108,12 +118,19 @@ def placed_names(model: openvino.Model) -> tuple[str, ...]:
     return tuple(scan.nodes[node].get_friendly_name() for node in scan.placed)
 
 
-def settle_names(model: openvino.Model, known: Container[str]) -> None:
-    """Make the friendly names of `model` unique, and the same at every reading of its file. In place.
+def settle_names(
+    model: openvino.Model, known: Container[str], node_of_tensor: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Give every node a unique name that its author knows, the same at every reading of the file. In place.
 
-    1. A name that OpenVINO made up (``Multiply_6977``, a counter of the process) and that is not in the file becomes
-       ``Multiply#1``, numbered within its type in topological order.
-    2. Of several nodes of one name the first in topological order keeps it, the next are ``name#2``, ``name#3``, ...;
+    1. A node keeps its name, except for names of tensors: it takes the name of the node of the file that computes the
+       tensor.
+    2. OpenVINO's made-up names (``Multiply_6977``, a counter of the process) give way to the name of the node that
+       computes the same tensor, or else to the nearest name and the type: ``conv1/Convolution``. The nearest name is
+       that of the closest reader, and where no reader has a name, of the closest producer.
+    3. A Result is named after its tensor, ``logits`` and not ``logits/sink_port_0``; if an op has that name,
+       ``logits/output``.
+    4. Of several nodes of one name the first in topological order keeps it, the next are ``name#2``, ``name#3``, ...;
        placed ops come before constants.
 
     Parameters
@@ -122,30 +139,95 @@ def settle_names(model: openvino.Model, known: Container[str]) -> None:
         The model, changed in place.
     known
         The names that the file itself uses.
+    node_of_tensor
+        Name of the node that computes a tensor, by the tensor's name.
     """
     scan = _scan(model)
-    order = [*scan.placed, *(node for node, placed in enumerate(scan.is_placed) if not placed)]
-    names = {node: scan.nodes[node].get_friendly_name() for node in order}
-    taken = set(names.values())
+    names: list[str] = []
+    made_up: list[bool] = []
+    for node, op_type in zip(scan.nodes, scan.types, strict=True):
+        own = node.get_friendly_name()
+        tensors = sorted({name for port in node.outputs() for name in port.get_names()})
+        computed = [own, *tensors] if op_type not in _PORTS and _is_made_up(own, known) else [own]
+        found = next((node_of_tensor[name] for name in computed if name in node_of_tensor), "")
+        name = _port_name(own, tensors, op_type, known) if op_type in _PORTS else found or own
+        names.append(name)
+        made_up.append(op_type not in _PORTS and not found and _is_made_up(own, known))
+    owners = _nearest_names(scan, names, made_up)
+    names = [
+        (f"{owner}/{op_type}" if owner else op_type) if automatic else name
+        for name, owner, op_type, automatic in zip(names, owners, scan.types, made_up, strict=True)
+    ]
+    for node, name in zip(scan.nodes, _unique_names(scan, names, made_up), strict=True):
+        if node.get_friendly_name() != name:
+            node.set_friendly_name(name)
+
+
+def _unique_names(scan: _Scan, names: Sequence[str], made_up: Sequence[bool]) -> list[str]:
+    """Return names that differ; a name of the file goes before one that was derived from it."""
+    unique = list(names)
+    taken = {name for name, automatic in zip(names, made_up, strict=True) if not automatic}
+    of_ops = {name for name, op_type in zip(names, scan.types, strict=True) if op_type not in _PORTS}
     used: set[str] = set()
+    later: list[int] = []
+    for node in [*scan.placed, *(node for node, placed in enumerate(scan.is_placed) if not placed)]:
+        if made_up[node] or names[node] in used:
+            later.append(node)
+        else:
+            used.add(names[node])
     count: dict[str, int] = {}
-    for node in order:
-        name = names[node]
-        automatic = _AUTOMATIC_NAME.fullmatch(name) is not None and name not in known
-        if not automatic and name not in used:
-            used.add(name)
-            continue
-        stem = scan.types[node] if automatic else name
-        number = count.get(stem, 0 if automatic else 1)
+    for node in later:
+        stem = names[node]
+        if scan.types[node] == "Result" and stem in of_ops:
+            stem += "/output"
+        number = count.get(stem, 1 if stem in taken else 0)
         while True:
             number += 1
-            fresh = f"{stem}#{number}"
+            fresh = stem if number == 1 else f"{stem}#{number}"
             if fresh not in taken:
                 break
         count[stem] = number
         taken.add(fresh)
-        used.add(fresh)
-        scan.nodes[node].set_friendly_name(fresh)
+        unique[node] = fresh
+    return unique
+
+
+def _is_made_up(name: str, known: Container[str]) -> bool:
+    return name not in known and _AUTOMATIC_NAME.fullmatch(name) is not None
+
+
+def _port_name(own: str, tensors: Sequence[str], op_type: str, known: Container[str]) -> str:
+    """Return the name of an input or output of the model: that of its tensor, if the author gave it one."""
+    if not _is_made_up(own, known):
+        return _SINK_PORT.sub("", own)
+    # 440 and input.81 are the converter's
+    return next((name for name in tensors if name.isidentifier() and not _is_made_up(name, known)), _PORTS[op_type])
+
+
+def _nearest_names(scan: _Scan, names: Sequence[str], made_up: Sequence[bool]) -> list[str]:
+    """Return for every node the closest name that OpenVINO did not make up: its own, a reader's, a producer's, or "".
+
+    A converter that makes several nodes of one names the last of them, so readers come first.
+    """
+    nearest: list[tuple[int, str] | None] = [
+        None if automatic or op_type in _PORTS else (0, _OPERATOR.sub(r"\1", name))
+        for name, op_type, automatic in zip(names, scan.types, made_up, strict=True)
+    ]
+    from_readers = list(nearest)
+    for node in reversed(range(len(names))):
+        found = from_readers[node]
+        for source, _ in scan.sources[node]:
+            before = from_readers[source]
+            if found is not None and (before is None or found[0] + 1 < before[0]):
+                from_readers[source] = (found[0] + 1, found[1])
+    for node, sources in enumerate(scan.sources):
+        nearest[node] = from_readers[node]
+        if nearest[node] is None:
+            behind = [each for source, _ in sources if (each := nearest[source]) is not None]
+            if behind:
+                steps, name = min(behind)
+                nearest[node] = (steps + 1, name)
+    return ["" if each is None else each[1] for each in nearest]
 
 
 def apply_shapes(model: openvino.Model, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:

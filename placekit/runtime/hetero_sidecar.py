@@ -53,7 +53,7 @@ def write_sidecar(
 ) -> tuple[Path, ...]:
     """Write the affinities of a placement as JSON, and the script that loads the model with them.
 
-    Where OpenVINO would not find the op names in the user's file (ONNX, where it makes them up, or shapes that were
+    Where OpenVINO would not find the op names in the user's file (ONNX, where it makes up some, or shapes that were
     given to placekit), the model is written as IR next to the JSON file, too.
 
     Parameters
@@ -92,13 +92,14 @@ def write_sidecar(
     folded = plan.model.clone()
     fold_constants(folded)
     of_stage = {op: targets[stage.device.name] for stage in plan.stages for op in stage.op_names}
+    graph = source.graph
     # Parameters and Results by their neighbours; what is folded away has a device in the file nevertheless
-    target_of_op = dict.fromkeys(source.graph.op_names, next(iter(targets.values())))
+    target_of_op = dict.fromkeys(graph.op_names, next(iter(targets.values())))
     target_of_op |= of_stage | set_affinities(folded, of_stage)
     properties = {targets[each.name]: dict(each.properties) for each in plan.devices if each.properties}
-    brings_model = bool(source.shapes) or not _names(shared_core().read_model(source.path)).issuperset(
-        source.graph.op_names
-    )
+    # the script gives a Result the device of its producer, whatever the file calls it
+    ops = [each for each in zip(graph.op_names, graph.op_types, strict=True) if each[1] != "Result"]
+    brings_model = bool(source.shapes) or not _nodes(shared_core().read_model(source.path)).issuperset(ops)
     model_path = path.with_suffix(".xml") if brings_model else source.path
     if brings_model and model_path.resolve() == source.path.resolve():
         raise PlacekitError(f"{path}: its model would replace the one that was read; choose another name")
@@ -112,7 +113,7 @@ def write_sidecar(
             text = text.replace('MODEL = ""', f"MODEL = {_relative(model_path, path.parent)!r}")
             text = text.replace("Any] = {}", f"Any] = {properties!r}")
             write_text(new.with_suffix(".py"), text)
-            write_json(new, {op: target_of_op[op] for op in source.graph.op_names})
+            write_json(new, {op: target_of_op[op] for op, _ in ops})
             if check is not None:
                 check(new.with_suffix(".py"), new.with_suffix(".xml") if brings_model else source.path)
             files = [new, new.with_suffix(".py")]
@@ -180,8 +181,8 @@ def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:
     return f"script read back, one sample run on HETERO:{','.join(targets)}: outputs as the whole model's"
 
 
-def _names(model: openvino.Model) -> set[str]:
-    return {op.get_friendly_name() for op in model.get_ops()}
+def _nodes(model: openvino.Model) -> set[tuple[str, str]]:
+    return {(op.get_friendly_name(), op.get_type_name()) for op in model.get_ops()}
 
 
 def _relative(model: Path, folder: Path) -> str:

@@ -13,6 +13,7 @@ from limits import SOON_S
 from numpy.typing import NDArray
 
 from placekit.io.model import ModelSource
+from placekit.io.openvino_graph import settle_names
 from placekit.io.read_model import read_model
 from placekit.model.errors import InvalidFileError, PlacekitError
 from placekit.model.graph import OpGraph
@@ -186,6 +187,31 @@ def test_duplicate_names_become_unique_in_the_same_way_every_time(save: Save) ->
     assert model.graph.op_names == ("x", "same", "same#3", "same#2", "result0")
     assert {node.get_friendly_name() for node in model.load().get_ops()} == set(model.graph.op_names)
     assert read_model(path).graph == model.graph
+
+
+def test_made_up_names_give_way_to_the_nearest_of_the_model() -> None:
+    """Readers name what a converter makes up, then producers; a Result without a name is an output."""
+    x = ops.parameter([1, 4], ov.Type.f32, name="x")
+    first, between = ops.relu(x), ops.relu(x)
+    conv = ops.add(first, between, name="block/aten::conv/Add")
+    last = ops.relu(conv)
+    for number, node in enumerate((first, between, last)):
+        node.set_friendly_name(f"Multiply_{number}")
+    result = ops.result(last)
+    result.set_friendly_name("Result_9")
+    model = ov.Model([result], [x])
+    settle_names(model, ())
+    assert sorted(node.get_friendly_name() for node in model.get_ops()) == [
+        "block/aten::conv/Add",
+        "block/aten::conv/Relu",
+        "block/aten::conv/Relu#2",
+        "block/aten::conv/Relu#3",
+        "output",
+        "x",
+    ]
+    result.set_friendly_name("logits/sink_port_0")
+    settle_names(model, ())
+    assert model.get_results()[0].get_friendly_name() == "logits"
 
 
 def test_if_is_one_op_with_the_weights_of_both_branches(save: Save) -> None:
