@@ -74,7 +74,7 @@ def problem_facts(problem: Problem, pins: Mapping[str, str] | None = None) -> di
 
 
 def cost_facts(costs: CostTable) -> dict[str, str]:
-    """Return facts of the costs: source, age, noise, and the sum of op times per kind."""
+    """Return source, age and error of the costs, and the sum of op times per kind."""
     import numpy as np
 
     told = costs.provenance
@@ -86,8 +86,7 @@ def cost_facts(costs: CostTable) -> dict[str, str]:
         kept = ", from the cache" if any(each.get("cached") for each in measured) else ""
         parts.append(f"{old} ago{kept}")
     if (error := costs.error) is not None:
-        cause = " (other load disturbed the measurement)" if told.get("noisy") else ""
-        parts.append(f"+-{format_share(error)}{cause}")
+        parts.append(f"+-{format_share(error)}")
     calibration = told.get("calibration")
     if isinstance(calibration, Mapping) and calibration.get("applied"):
         parts.append(f"calibrated for {calibration.get('executor', 'one executor')}")

@@ -41,7 +41,7 @@ class ProfileOptions:
     refuse_noise: Annotated[
         bool,
         typer.Option(
-            "--refuse-noise", help="Fail if other load disturbs a measurement, instead of flagging the costs."
+            "--refuse-noise", help="Fail if other load disturbs a measurement, instead of stating a larger error."
         ),
     ] = False
     seed: SeedOption = 0
@@ -62,7 +62,7 @@ def profile(
     devices = asked.platform.resolve(source)
     measure = Profiled(
         repetitions=asked.repetitions,
-        on_noise="refuse" if asked.refuse_noise else "flag",
+        on_noise="refuse" if asked.refuse_noise else "accept",
         seed=asked.seed,
         cache=ProfileCache() if asked.cache else None,
     )

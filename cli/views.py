@@ -153,13 +153,20 @@ def kind_lines(costs: CostTable) -> Iterator[RenderableType]:
     kinds = costs.provenance.get("kinds")
     if costs.provenance.get("source") != "profiled" or not isinstance(kinds, Mapping):
         return
-    table = plain_table("kind", "sum of ops ms", "whole ms", "mapped", "spread", "other load", "")
+    table = plain_table("kind", "sum of ops ms", "whole ms", "mapped", "spread", "error", "")
     for at, kind in enumerate(costs.kinds):
         told = kinds.get(kind)
         if not isinstance(told, Mapping):
             continue
         if told.get("source") == "described":
-            table.add_row(kind, format_ms(float(costs.op_time_s[:, at].sum())), "-", "-", "-", "-", "modelled")
+            table.add_row(
+                kind,
+                format_ms(float(costs.op_time_s[:, at].sum())),
+                "-",
+                "-",
+                "-",
+                format_share(_number(told, "error")),
+            )
             continue
         table.add_row(
             kind,
@@ -167,8 +174,8 @@ def kind_lines(costs: CostTable) -> Iterator[RenderableType]:
             format_ms(_number(told, "model_latency_s")),
             format_share(_number(told, "mapped_share")),
             format_share(median_spread(costs, at)),
-            format_share(_number(told, "foreign_load")),
-            "noisy" if told.get("noisy") else "quiet",
+            format_share(_number(told, "error")),
+            "measured",
         )
     yield table
     yield ""

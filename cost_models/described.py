@@ -6,6 +6,8 @@ A platform file may name devices that this machine lacks and say what they are (
 2. The analytic times of the described kinds are multiplied by the geometric mean of these ratios, the *anchor*.
 3. The spread of the anchor says how far single fused groups of the measured kinds lie from it, as a factor.
 
+4. Their error is that spread over single ops, which largely cancels in a sum of many.
+
 The anchor corrects what the roofline gets wrong about the model, not what a data sheet gets wrong about a device.
 """
 
@@ -49,6 +51,24 @@ class Anchor:
     ratio: float = 1.0
     spread: float | None = None
     kinds: tuple[str, ...] = ()
+
+    def error_of(self, time_s: NDArray[np.float64]) -> float | None:
+        """Return the relative error of a sum of times, each of which is off by the spread, independently of the others.
+
+        Parameters
+        ----------
+        time_s
+            ``[num_ops]`` modelled seconds.
+
+        Returns
+        -------
+        float or None
+            None without a spread.
+        """
+        total_s = float(time_s.sum())
+        if self.spread is None or total_s <= 0:
+            return None
+        return (self.spread - 1) * float(np.sqrt((time_s**2).sum())) / total_s
 
     def to_dict(self) -> dict[str, Any]:
         """Return the anchor as JSON values."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import logging
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,14 +47,14 @@ _LOGGER = logging.getLogger(__name__)
 _SCHEMA = 2
 """Version of what a cache entry means; raised when measuring changes."""
 
-_UNSTEADY_SPREAD = 0.2
-"""Relative spread beyond which a measurement is unsteady: the machine changed its speed, whatever else ran on it."""
+_SMALL_ERROR = 0.1
+"""Relative error at which a measurement is good enough, and is not repeated."""
 _RETRY_AFTER_S = 600.0
-"""Age at which a noisy or unsteady one is worth another try; before that, all commands use the same one."""
+"""Age at which one with a larger error is worth another try; before that, all commands use the same one."""
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "method": ("auto", "counters", "submodels"),
-    "on_noise": ("flag", "refuse"),
+    "on_noise": ("accept", "refuse"),
 }
 
 
@@ -74,6 +75,10 @@ class Profiled:
     measured, too (:mod:`placekit.cost_models.openvino.hand_over`). What a call of a stage takes stands in the
     provenance, where :func:`~placekit.cost_models.stage_costs.predict` reads it.
 
+    The error of a kind stands in the provenance: that of several measurements from their differences, that of one from
+    the spread of its repetitions. If other load took more than `max_foreign_load` even of the quietest measurement, the
+    error is at least that share.
+
     A device that is not on this machine is modelled if the platform file gives it a `spec`, beside at least one that is
     measured (:mod:`placekit.cost_models.described`); the provenance says of every kind which of the two it is.
 
@@ -84,18 +89,19 @@ class Profiled:
     method
         OpenVINO only: ``"counters"``, ``"submodels"``, or ``"auto"``: counters on the CPU, submodels elsewhere.
     on_noise
-        What to do with a measurement that other load disturbed: ``"flag"`` it in the provenance, or ``"refuse"``.
+        What to do with a measurement that other load disturbed: ``"accept"`` it with a larger error, or ``"refuse"``.
     max_foreign_load
-        Share of the cores' time, 0 to 1, that other load may take before a measurement counts as noisy.
-    noise_retries
-        How often a noisy measurement is repeated; of every group of ops the soonest one is kept.
+        Share of the cores' time, 0 to 1, that other load may take before a measurement counts as disturbed.
+    budget_s
+        Seconds per kind for which a measurement with an error above 10 % is repeated; of every group of ops the lowest
+        time is kept.
     measure_links
         Measure every link, also those that the platform gives and those of host devices.
     seed
         Seed of the inputs.
     cache
-        Where measurements are kept; None to measure anew and keep nothing. Noisy ones, and those whose repetitions
-        differ by more than a fifth, are used for ten minutes; after that they are measured again, and merged.
+        Where measurements are kept; None to measure anew and keep nothing. Those with an error above 10 % are used for
+        ten minutes; after that they are measured again, and merged.
     core
         OpenVINO core; the shared one if None.
     memory_model
@@ -114,9 +120,9 @@ class Profiled:
 
     repetitions: int = 15
     method: Literal["auto", "counters", "submodels"] = "auto"
-    on_noise: Literal["flag", "refuse"] = "flag"
+    on_noise: Literal["accept", "refuse"] = "accept"
     max_foreign_load: float = 0.1
-    noise_retries: int = 2
+    budget_s: float = 30.0
     measure_links: bool = False
     seed: int = 0
     cache: ProfileCache | None = ProfileCache()  # noqa: RUF009  # frozen, holds no state
@@ -133,8 +139,8 @@ class Profiled:
             )
         if not 0 <= self.max_foreign_load <= 1:
             raise InvalidProblemError(f"profiled: max_foreign_load is {self.max_foreign_load}; it is a share, 0 to 1")
-        if self.noise_retries < 0:
-            raise InvalidProblemError(f"profiled: noise_retries is {self.noise_retries}; it must be >= 0")
+        if not self.budget_s >= 0:
+            raise InvalidProblemError(f"profiled: budget_s is {self.budget_s}; it must be >= 0")
 
     @property
     def name(self) -> str:
@@ -196,7 +202,12 @@ class Profiled:
             for kind, spec in specs.items():
                 time_s, supported = roofline(graph, op_group, spec)
                 columns[kind] = (anchor.ratio * time_s, np.full(graph.num_ops, np.nan), supported)
-                told[kind] = {"source": "described", "spec": spec.to_dict(), "anchor": anchor.to_dict()}
+                told[kind] = {
+                    "source": "described",
+                    "spec": spec.to_dict(),
+                    "anchor": anchor.to_dict(),
+                    "error": anchor.error_of(time_s),
+                }
         transfers = [
             _tensor_time_s(graph, profiles.get(kind)) if link is None else link.time_s(graph.tensor_bytes)
             for kind, (link, _) in links.items()
@@ -220,7 +231,6 @@ class Profiled:
                 backend.name: backend.version,
                 "cpu": _cpu_name(),
                 "num_groups": int(op_group.max()) + 1,
-                "noisy": any(profile.meta["noisy"] for profile in profiles.values()),
                 "kinds": {kind: told[kind] for kind in platform.kinds},
                 "links": {kind: _describe(link, origin) for kind, (link, origin) in links.items()},
                 STAGE_OVERHEAD: max(profile.meta.get("call_s", 0.0) for profile in profiles.values()),
@@ -265,12 +275,12 @@ class Profiled:
 
         stored = self._stored(source, key)
         if stored is not None:
-            noisy = stored.meta["foreign_load"] > self.max_foreign_load
-            stored = replace(stored, meta={**stored.meta, "noisy": noisy, "cached": True})
-            refused = noisy and self.on_noise == "refuse"
-            if not refused and not ((noisy or stored.spread > _UNSTEADY_SPREAD) and _is_old(stored)):
+            error = self._error(stored)
+            stored = replace(stored, meta={**stored.meta, "error": error, "cached": True})
+            refused = self.on_noise == "refuse" and self._is_disturbed(stored)
+            if not refused and not (error > _SMALL_ERROR and _is_old(stored)):
                 return stored
-            _LOGGER.info("%r was measured while the machine was busy or changed its speed; once more", device.name)
+            _LOGGER.info("costs of %r have an error of %.0f %%; measured once more", device.name, 100 * error)
         with measuring(f"model {source.name!r} on {device.name!r}"):
             profile = self._measure(source, device, stored, progress)
         if self.cache:
@@ -291,43 +301,48 @@ class Profiled:
     def _measure(
         self, source: ModelSource, device: Device, earlier: KindProfile | None, progress: Progress | None
     ) -> KindProfile:
-        """Measure until other load leaves it alone or the retries are used up; return all attempts merged.
+        """Measure until the error is small or the budget is used up; return all measurements merged.
 
-        The circumstances are those of the quietest attempt. One that nothing disturbed is not merged with an earlier
-        one: it stands for itself, as it would have with an empty cache.
+        The circumstances are those of the quietest measurement. A quiet and steady one is not merged with others: it
+        stands for itself, as it would have with an empty cache.
         """
         from placekit.cost_models.measuring import LoadMeter
         from placekit.cost_models.openvino.machine import running_on
 
         backend = self._backend(source)
-        best = earlier
-        for attempt in range(1, self.noise_retries + 2):
+        best, start_s, told = earlier, time.perf_counter(), progress
+        while True:
             with running_on(device.cores), LoadMeter(device.cores) as meter:
-                profile = backend.measure(
-                    source, device, repetitions=self.repetitions, seed=self.seed, progress=progress
-                )
-            reading = meter.reading
-            profile = replace(profile, meta={**profile.meta, **self._circumstances(device, reading, source)})
-            if reading.foreign_load <= self.max_foreign_load and profile.spread <= _UNSTEADY_SPREAD:
-                return profile
+                profile = backend.measure(source, device, repetitions=self.repetitions, seed=self.seed, progress=told)
+            profile = replace(profile, meta={**profile.meta, **self._circumstances(device, meter.reading, source)})
+            if not self._is_disturbed(profile) and profile.error <= _SMALL_ERROR:
+                best = profile
+                break
             quietest, other = profile, best
-            if best is not None and best.meta["foreign_load"] < reading.foreign_load:
+            if best is not None and best.meta["foreign_load"] < profile.meta["foreign_load"]:
                 quietest, other = best, profile
             best = quietest if other is None else quietest.merged(other)
             best = replace(best, meta={**best.meta, "date": profile.meta["date"], "cached": False})
-            if reading.foreign_load <= self.max_foreign_load:
+            error = self._error(best)
+            spent_s = time.perf_counter() - start_s
+            if error <= _SMALL_ERROR or spent_s + meter.reading.wall_s > self.budget_s:
                 break
-            _LOGGER.warning(
-                "other load took %.0f %% of the cores while %r was measured (attempt %d of %d)",
-                100 * reading.foreign_load, device.name, attempt, self.noise_retries + 1,
-            )  # fmt: skip
-        assert best is not None
-        if best.meta["noisy"] and self.on_noise == "refuse":
+            _LOGGER.info("error of %r is %.0f %% after %.0f s; measured again", device.name, 100 * error, spent_s)
+            told = _labelled(progress, f"again, +-{error:.0%} so far")
+        if self.on_noise == "refuse" and self._is_disturbed(best):
             raise ProfileError(
                 f"device {device.name!r}: other load took {best.meta['foreign_load']:.0%} of the cores in the quietest "
-                f"of {self.noise_retries + 1} measurements; at most {self.max_foreign_load:.0%} is accepted"
+                f"measurement; at most {self.max_foreign_load:.0%} is accepted"
             )
-        return best
+        return replace(best, meta={**best.meta, "error": self._error(best)})
+
+    def _is_disturbed(self, profile: KindProfile) -> bool:
+        return bool(profile.meta["foreign_load"] > self.max_foreign_load)
+
+    def _error(self, profile: KindProfile) -> float:
+        """Return the relative error of a profile: what its times tell, and at least what disturbed all of them."""
+        load = float(profile.meta["foreign_load"]) if self._is_disturbed(profile) else 0.0
+        return max(profile.error, load)
 
     def _circumstances(self, device: Device, reading: Any, source: ModelSource) -> dict[str, Any]:
         _LOGGER.debug("measured %r on %r in %.2f s", source.name, device.name, reading.wall_s)
@@ -342,7 +357,6 @@ class Profiled:
             "own_cpu_s": reading.own_cpu_s,
             "foreign_load": float(reading.foreign_load),
             "foreign_load_source": reading.source,
-            "noisy": reading.foreign_load > self.max_foreign_load,
             "cached": False,
         }
 
@@ -387,6 +401,13 @@ def _part_of(progress: Progress | None, index: int, count: int, kind: str) -> Pr
         progress(100 * index + furthest, 100 * count, f"{kind}: {label}")
 
     return report
+
+
+def _labelled(progress: Progress | None, words: str) -> Progress | None:
+    """Return a callback that adds `words` to every label."""
+    if progress is None:
+        return None
+    return lambda done, total, label: progress(done, total, f"{label} ({words})")
 
 
 def _describe(link: Link | None, origin: str) -> dict[str, Any]:

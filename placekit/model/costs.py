@@ -129,8 +129,9 @@ class CostTable:
     def error(self) -> float | None:
         """Relative error of the op times, as far as it is known; None if nothing tells it.
 
-        It is what the provenance states as ``"error"``; else what a calibration found; else, of measured times, half of
-        their spread (of the kind with the largest), or the share of the cores that other load took where that is more.
+        It is what the provenance states as ``"error"``; else what a calibration found; else that of the kind with the
+        largest one, as stated in the provenance or else half of the spread of its measured times. It is not known if
+        the provenance states the error of a kind as None.
         """
         told = self.provenance
         if isinstance(stated := told.get("error"), (int, float)):
@@ -140,11 +141,17 @@ class CostTable:
             found = calibration.get("error_after" if calibration.get("applied") else "error_before")
             if isinstance(found, (int, float)):
                 return float(found)
-        errors = [self._half_spread(kind) for kind in range(len(self.kinds))]
         of_kinds = told.get("kinds")
-        if isinstance(of_kinds, Mapping):
-            noisy = [each for each in of_kinds.values() if isinstance(each, Mapping) and each.get("noisy")]
-            errors += [float(each.get("foreign_load", 0.0)) for each in noisy]
+        errors: list[float | None] = []
+        for at, kind in enumerate(self.kinds):
+            of_kind = of_kinds.get(kind) if isinstance(of_kinds, Mapping) else None
+            if isinstance(of_kind, Mapping) and "error" in of_kind:
+                error = of_kind["error"]
+                if not isinstance(error, (int, float)):
+                    return None
+                errors.append(float(error))
+            else:
+                errors.append(self._half_spread(at))
         return max((each for each in errors if each is not None), default=None)
 
     def _half_spread(self, kind: int) -> float | None:

@@ -20,7 +20,7 @@ from placekit.io.platform_toml import read_platform
 from placekit.model.errors import DeviceUnavailableError
 from placekit.model.platform import Device, Link, Platform
 
-QUICK = Profiled(repetitions=4, noise_retries=0, max_foreign_load=1.0, cache=None)
+QUICK = Profiled(repetitions=4, budget_s=0, max_foreign_load=1.0, cache=None)
 CPU = Device("CPU", "cpu", is_host=True, openvino="CPU")
 NPU = Device("NPU", "npu", openvino="NPU")
 LAPTOP = Path(__file__).parents[2] / "examples" / "laptop.toml"
@@ -77,6 +77,8 @@ def test_anchor_is_the_known_ratio(source: ModelSource) -> None:
     assert 3 < loose.ratio < 6
     assert loose.spread is not None
     assert 1 < loose.spread < 2
+    assert loose.error_of(np.full(100, 2.0)) == pytest.approx((loose.spread - 1) / 10)
+    assert loose.error_of(np.array([0.0, 2.0])) == pytest.approx(loose.spread - 1)
 
 
 def test_nothing_to_compare_leaves_the_roofline_as_it_is(source: ModelSource) -> None:

@@ -199,6 +199,27 @@ def test_a_model_that_computes_nothing_is_refused(saved: Saved, core: ov.Core) -
         HeteroExecutor(plan, core)
 
 
+def named(source: ModelSource) -> list[str]:
+    """Return the ops that a side-car names: a Result goes where its producer is."""
+    graph = source.graph
+    return [name for name, op_type in zip(graph.op_names, graph.op_types, strict=True) if op_type != "Result"]
+
+
+def test_a_result_that_the_file_calls_otherwise_needs_no_model(
+    saved: Saved, make_embedder: Callable[..., ov.Model], core: ov.Core, tmp_path: Path
+) -> None:
+    """Converters call the Result of ``y`` ``y/sink_port_0``; placekit calls it ``y``, and the user's file will do."""
+    model = make_embedder()
+    model.get_results()[0].set_friendly_name("y/sink_port_0")
+    source = saved(model)
+    assert "y" in source.graph.op_index
+    cpu = Platform((Device("cpu", "cpu", openvino="CPU", properties=F32),))
+    placement = Placement(source.graph.op_names, ("cpu",), np.zeros(source.graph.num_ops, dtype=int))
+    files = write_sidecar(source, placement, cpu, tmp_path / "place.json")
+    assert [each.name for each in files] == ["place.json", "place.py"]
+    assert runpy.run_path(str(files[1]))["load"](core)
+
+
 def test_the_side_car_loads_without_placekit(
     saved: Saved, make_convnet: Callable[[], ov.Model], core: ov.Core, tmp_path: Path
 ) -> None:
@@ -209,7 +230,7 @@ def test_the_side_car_loads_without_placekit(
     files = write_sidecar(source, placement, PLATFORM, path)
     assert files == (path, path.with_suffix(".py"))
     device_of_op = json.loads(path.read_text())
-    assert list(device_of_op) == list(source.graph.op_names)
+    assert list(device_of_op) == named(source)
     assert device_of_op["conv1"] == placement["conv1"].upper()
     script = files[1].read_text()
     assert "placekit" not in script.partition('"""\n')[2]
@@ -260,7 +281,7 @@ def test_a_device_with_nothing_but_shapes_has_no_part(saved: Saved, core: ov.Cor
     source = saved(model)
     placement = placement_of(source, {"shape": 1, "swapped": 1})
     files = write_sidecar(source, placement, PLATFORM, tmp_path / "turned.json")
-    assert list(json.loads(files[0].read_text())) == list(source.graph.op_names)
+    assert list(json.loads(files[0].read_text())) == named(source)
     compiled = runpy.run_path(str(files[1]))["load"](core)
     array = np.arange(12, dtype=np.float32).reshape(2, 6)
     np.testing.assert_array_equal(compiled([array])[0], array.reshape(6, 2))

@@ -20,7 +20,7 @@ from placekit.pytorch.source import TorchSource, read_torch
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-QUICK = Profiled(repetitions=4, noise_retries=0, max_foreign_load=1.0, cache=None)
+QUICK = Profiled(repetitions=4, budget_s=0, max_foreign_load=1.0, cache=None)
 
 
 class Uneven(nn.Module):  # type: ignore[misc,name-defined]
@@ -89,7 +89,7 @@ def test_times_add_up_to_the_whole_module(source: TorchSource) -> None:
 
 def test_measurements_are_kept_by_content(source: TorchSource, calls: list[int], tmp_path: Path) -> None:
     """The same program, whatever its weights, is not measured again; one of other shapes is."""
-    kept = Profiled(repetitions=4, noise_retries=0, max_foreign_load=1.0, cache=ProfileCache(tmp_path))
+    kept = Profiled(repetitions=4, budget_s=0, max_foreign_load=1.0, cache=ProfileCache(tmp_path))
     first = kept.cost_table(source, core_groups(1))
     count = len(calls)
     again = kept.cost_table(read_torch(Uneven().eval(), (torch.zeros(64, 256),)), core_groups(1))
