@@ -27,7 +27,7 @@ from placekit.training.problem import TrainingProblem
 if TYPE_CHECKING:
     from placekit.runtime.timing import Timing
 
-__all__ = ["checked_row", "measurable", "measure_jobs", "measured_row"]
+__all__ = ["checked_row", "measurable", "measure_jobs", "measured_row", "verdict_row"]
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def measure_jobs(
     store
         Where the rows are; it must be locked.
     how
-        True, ``"every"`` or ``"outputs"``, as in a suite.
+        True, ``"every"``, ``"outputs"`` or ``"verdicts"``, as in a suite.
     with_baselines
         True to time OpenVINO's own ways of using all devices, too.
     timing
@@ -103,7 +103,7 @@ def measure_jobs(
         for case, row in store.measured().items()
         if not (retry and (row["error"] is not None or row.get("is_noisy")))
     }
-    able = measurable(jobs, rows, is_every=how is not True)
+    able = measurable(jobs, rows, is_every=how in ("every", "outputs"))
     wanted = [job for job in able if job.case.address not in known]
     done: dict[tuple[str, bytes, str], Row] = {}
     for number, job in enumerate(wanted):
@@ -118,6 +118,8 @@ def measure_jobs(
             placement = Placement.of(job.problem, devices, None, teams)
             if how == "outputs":
                 done[key] = checked_row(job, placement)
+            elif how == "verdicts":
+                done[key] = verdict_row(job, placement, timing)
             else:
                 done[key] = measured_row(job, placement, timing, with_baselines=with_baselines)
         append_row(store.measured_path, done[key] | {"case": job.case.address})
@@ -211,4 +213,67 @@ def measured_row(job: Job, placement: Placement, timing: Timing | None = None, *
         "prediction_error": error_share,
         **{name: told[name] for name in kept},
         "speedup_over": {each["name"]: each["speedup_of_placement"] for each in told["contenders"][1:]},
+    }
+
+
+def verdict_row(job: Job, placement: Placement, timing: Timing | None = None) -> Row:
+    """Take the verdict on a placement, execute what it advises, and return its row.
+
+    The row has the verdict and how many times what was executed is as fast as the simplest way: the best of every
+    device alone and of all cores as one device, of which one is chosen in one half of the rounds and measured in the
+    other. Where the verdict advises the simplest way, the placement is executed.
+
+    Parameters
+    ----------
+    job
+        The case.
+    placement
+        What the solve gave.
+    timing
+        How to measure; in five short rounds if None.
+    """
+    from placekit.cost_models.openvino.devices import all_cores_of
+    from placekit.cost_models.profiled import Profiled
+    from placekit.io.read_model import read_model
+    from placekit.runtime.compare import PLACEMENT, time_placement
+    from placekit.runtime.timing import Timing, TimingSettings
+    from placekit.solve.advice import LEAST_GAIN
+    from placekit.solve.verdict import verdict
+
+    assert job.model_file is not None  # `measurable` looks at that
+    assert not isinstance(job.problem, TrainingProblem)
+    row = _described(job, "threads")
+    settings = TimingSettings(rounds=5, max_rounds=8, warm_up_s=0.2, latency_s=0.2, throughput_s=0.4, time_limit_s=45)
+    try:
+        source, problem = read_model(job.model_file), job.problem
+        one = all_cores_of(problem.platform)
+        whole = None
+        if one is not None:
+            whole = source.problem(one, Profiled().cost_table(source, one), objective=problem.objective)
+        told = verdict(problem, placement, whole)
+        if told.choice in ("split", "copies") and told.chosen is not None and told.chosen.placement is not None:
+            placement = told.chosen.placement
+        timed = time_placement(
+            source, problem, placement, executor="threads", timing=timing or Timing(settings), with_baselines=True
+        )
+    except PlacekitError as error:
+        logger.warning("the verdict on %s cannot be measured: %s", job.facts["model"], error)
+        return row | {"error": str(error)}
+    simplest = [*timed.singles.values(), *(name for name in timed.runtime if name == "all cores")]
+    over = timed.timings.over_best(PLACEMENT, simplest)
+    measured = timed.to_dict()
+    return row | {
+        "measured_s": 1 / measured["throughput_per_s"] if measured["throughput_per_s"] else None,
+        "prediction_error": measured["prediction_error"],
+        "flags": measured["flags"],
+        "is_noisy": measured["is_noisy"],
+        "speedup_over": {each["name"]: each["speedup_of_placement"] for each in measured["contenders"][1:]},
+        "verdict": {
+            "choice": told.choice,
+            "sentence": told.sentence,
+            "gain": told.gain,
+            "error": max(told.error or 0.0, LEAST_GAIN),
+            "measured_gain": over and over.median,
+            "measured_iqr": over and over.iqr,
+        },
     }

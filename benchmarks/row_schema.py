@@ -103,6 +103,17 @@ class RowModel(_Open):
         return self
 
 
+class VerdictModel(_Open):
+    """A verdict, and how many times what it advises was measured as fast as the simplest way."""
+
+    choice: Text | None
+    sentence: Text
+    gain: Finite | None
+    error: Seconds
+    measured_gain: Finite | None
+    measured_iqr: Finite | None
+
+
 class MeasuredModel(_Open):
     """A row of a measurement: what a placement took in reality."""
 
@@ -118,3 +129,4 @@ class MeasuredModel(_Open):
     num_tensors: Count | None = None
     num_mismatches: Count | None = None
     max_error: Seconds | None = None
+    verdict: VerdictModel | None = None

@@ -214,7 +214,8 @@ class SuiteModel(_Strict):
         What it is called, and one line that says what it shows.
     measure
         Whether to execute placements of models for real, after all solves: true for the best one of every method,
-        ``"every"`` for every one, ``"outputs"`` to compare every tensor between stages instead of timing.
+        ``"every"`` for every one, ``"outputs"`` to compare every tensor between stages instead of timing,
+        ``"verdicts"`` to time in less rounds what the verdict advises, against the simplest way.
     baselines
         True to time OpenVINO's own ways of using all devices beside every placement.
     isolate
@@ -229,7 +230,7 @@ class SuiteModel(_Strict):
 
     name: Name
     description: str = ""
-    measure: bool | Literal["every", "outputs"] = False
+    measure: bool | Literal["every", "outputs", "verdicts"] = False
     baselines: bool = False
     isolate: bool = False
     warm_up_s: Seconds = 0.5

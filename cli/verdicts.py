@@ -36,19 +36,14 @@ def all_cores_problem(path: Path, options: TaskOptions, problem: Problem) -> Pro
     first solve of a model takes longer; later ones find it in the cache. Limits and pins are for the devices that there
     are, so nothing is compared where any are given.
     """
-    platform = problem.platform
     is_measured = options.costs in (None, "profiled") and not (options.memory or options.pins)
-    if len(platform.devices) < 2 or not all(each.cores for each in platform.devices) or not is_measured:
+    if not is_measured or kind_of_file(path) != "model":
         return None
-    if kind_of_file(path) != "model":
-        return None
-    from placekit.cost_models.openvino.devices import core_groups
+    from placekit.cost_models.openvino.devices import all_cores_of
 
-    cores = sorted({core for device in platform.devices for core in device.cores})
-    precisions = [device.properties.get("INFERENCE_PRECISION_HINT", "f32") for device in platform.devices]
     with suppress(PlacekitError):
-        whole = core_groups(1, precision="f32" if "f32" in precisions else precisions[0], cores=cores)
-        return read_task(path, options, platform=whole).problem
+        whole = all_cores_of(problem.platform)
+        return None if whole is None else read_task(path, options, platform=whole).problem
     return None
 
 

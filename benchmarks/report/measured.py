@@ -11,7 +11,7 @@ from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import Table, Titled
 from placekit.benchmarks.store import Row
 
-__all__ = ["error_sentence", "measured_table", "outputs", "prediction", "timing"]
+__all__ = ["error_sentence", "measured_table", "outputs", "prediction", "timing", "verdicts"]
 
 
 def measured_table(groups: Sequence[Group], measured: Mapping[str, Row]) -> Table | None:
@@ -107,6 +107,30 @@ def timing(source: Source) -> Titled:
             for row, ratios in zip(mine, over, strict=True)
         ]
         yield f"{platform}", Table(("model", "placement", *others, ""), tuple(lines), num_text=2)
+
+
+def verdicts(source: Source) -> Titled:
+    """Verdict on every model, and what it advises as measured over the simplest way (one device, or all cores)."""
+    lines = []
+    for row in source.measured:
+        told = row.get("verdict")
+        if told is None or row["error"] is not None or not source.shows(row):
+            continue
+        advises_more, measured = told["choice"] in ("split", "copies"), told["measured_gain"]
+        if measured is None:
+            held = NOTHING
+        elif advises_more:
+            held = "yes" if measured >= 1 - told["error"] else "no"
+        else:
+            held = "yes" if measured <= 1 + told["error"] else "missed a gain"
+        lines.append(
+            (
+                row["model"], told["choice"] or "none", _times(told["gain"]), percent(told["error"]), _times(measured),
+                NOTHING if told["measured_iqr"] is None else f"{told['measured_iqr']:.2f}", held, _noise(row),
+            )
+        )  # fmt: skip
+    heads = ("model", "verdict", "promised", "error of the costs", "measured", "IQR", "held", "")
+    yield None, Table(heads, tuple(lines), num_text=2)
 
 
 def _is_random(row: Row) -> bool:

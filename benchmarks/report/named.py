@@ -16,7 +16,7 @@ from scipy.stats import linregress
 
 from placekit.benchmarks.report.formats import NOTHING, count, percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
-from placekit.benchmarks.report.measured import outputs, prediction, timing
+from placekit.benchmarks.report.measured import outputs, prediction, timing, verdicts
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import CLOSE, Table, Titled, warm_start_table
 from placekit.benchmarks.statistics import bootstrap_interval, time_to_gap_s
@@ -287,6 +287,7 @@ TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
         "outputs": outputs,
         "timing": timing,
         "prediction": prediction,
+        "verdicts": verdicts,
     }
 )
 """Every table by its name."""

@@ -141,6 +141,18 @@ def refused_ops(core: openvino.Core, model: openvino.Model, device: str, op_name
     return [name for name in op_names if name not in accepted]
 
 
+def all_cores_of(platform: Platform) -> Platform | None:
+    """Return a platform of one device: all cores that the groups of cores of `platform` have.
+
+    None unless `platform` is several groups of cores. The device computes in f32 if one of the groups does.
+    """
+    if len(platform.devices) < 2 or not all(each.cores for each in platform.devices):
+        return None
+    cores = sorted({core for device in platform.devices for core in device.cores})
+    precisions = [device.properties.get("INFERENCE_PRECISION_HINT", "f32") for device in platform.devices]
+    return core_groups(1, precision="f32" if "f32" in precisions else precisions[0], cores=cores)
+
+
 def core_groups(
     num_groups: int | None = None,
     *,

@@ -98,6 +98,22 @@ def test_outputs_are_compared_of_every_placement(solved: tuple[tuple[Job, ...], 
         assert row["max_error"] <= 1e-5
 
 
+def test_a_verdict_is_measured_against_the_simplest_way(solved: tuple[tuple[Job, ...], Store]) -> None:
+    """One group of cores has nothing to split: the row has the verdict, and what was measured over the device alone."""
+    from placekit.runtime.timing import Timing, TimingSettings
+
+    jobs, store = solved
+    settings = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.02)
+    timing = Timing(settings, cache=None, lock=store.folder / "lock")
+    with store.locked():
+        assert measure_jobs(jobs[:1], store, "verdicts", timing=timing) == 1
+    row = store.measured()[jobs[0].case.address]
+    assert row["error"] is None, row["error"]
+    assert row["verdict"]["choice"] == "device"
+    assert row["verdict"]["error"] >= 0.01
+    assert row["verdict"]["measured_gain"] > 0
+
+
 def test_what_cannot_be_executed_is_left_out(solved: tuple[tuple[Job, ...], Store]) -> None:
     """A problem without a model, a device that is not here, a case without a placement; of two seeds the better."""
     jobs, store = solved

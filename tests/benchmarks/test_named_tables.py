@@ -142,6 +142,19 @@ def test_plans_are_over_the_optimum(written: Any) -> None:
     ]
 
 
+def test_verdicts_are_held_against_what_was_measured(written: Any) -> None:
+    """A split below the simplest way by more than the error is not held; a simple way may miss a gain."""
+
+    def told(choice: str, measured: float | None, model: str) -> dict[str, Any]:
+        verdict = {"choice": choice, "sentence": "s", "gain": 1.8, "error": 0.05}
+        return timed("auto", model=model, verdict=verdict | {"measured_gain": measured, "measured_iqr": 0.02})
+
+    rows = [told("split", 0.96, "a"), told("copies", 0.94, "b"), told("device", 1.04, "c"), told("all cores", 1.2, "d")]
+    found = lines("verdicts", written(*rows, told("split", None, "e"), timed("auto")))
+    assert [line[-2] for line in found] == ["yes", "no", "yes", "missed a gain", "-"]
+    assert found[0][:6] == ("a", "split", "1.80x", "5 %", "0.96x", "0.02")
+
+
 def test_what_was_executed(written: Any) -> None:
     """Outputs by kind of placement; speedups over others and over random cuts; errors and ranks of predictions."""
     checked = {"num_tensors": 4, "num_mismatches": 0}
