@@ -76,7 +76,7 @@ def test_no_command_is_a_usage_error(placekit: Call) -> None:
         (["solve", "garbage.onnx"], "garbage.onnx"),
         (["solve", "list.json"], "list.json"),
         (["solve", "plain.json"], "a placement file cannot be solved"),
-        (["solve", "notes.txt"], "is nothing that placekit reads"),
+        (["solve", "notes.rst"], "is nothing that placekit reads"),
         (["solve", "diamond.problem.json", "--method", "magic"], "methods are auto, single, "),
         (["solve", "diamond.problem.json", "--method", "hsdagg"], "did you mean 'hsdag'?"),
         (["solve", "diamond.problem.json", "--objective", "makespan", "--contiguity", "convex"], "use 'none'"),
@@ -131,7 +131,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     (folder / "garbage.onnx").write_bytes(b"\x00\x01\x02")
     (folder / "list.json").write_text("[1, 2]")
     (folder / "plain.json").write_text('{"no such op": "CPU"}')
-    (folder / "notes.txt").write_text("hello")
+    (folder / "notes.rst").write_text("hello")
     done = call(*arguments)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
