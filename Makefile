@@ -60,7 +60,7 @@ $(DEMO)/unet.xml:
 
 # what takes one core each runs side by side, the longest first
 test: venv  ## all checks; the tests come last, so that the last line says how many ran
-	@$(MAKE) --no-print-directory -j 2 compile lint types smoke
+	@$(MAKE) --no-print-directory -j 2 compile lint types
 	@$(MAKE) --no-print-directory tests
 
 lint: venv  ## style and format
@@ -97,7 +97,7 @@ dist: venv  ## the source distribution and the wheel, in dist/
 	$(BIN)/python -m build --no-isolation .
 	$(BIN)/python -m twine check --strict dist/*
 
-test-slow: venv  ## all tests in full: full-size models, processes, and every random example, of which `test` tries a twentieth
+test-slow: venv smoke  ## the wheel, and all tests in full: full-size models, processes, and every random example, of which `test` tries a twentieth
 	PLACEKIT_EXAMPLES=all $(BIN)/python -m pytest -m ""
 
 docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors

@@ -36,7 +36,7 @@ NOT_RUN = {
     r"report benchmarks/rows/": "tests/benchmarks/test_named_tables.py compares its table with the page",
     r"learn .* --reward measured": "times 200 placements",
     r"bench (?!quick)": "takes minutes to an hour, or needs files of others",
-    r"report (results|predictions)/ --table": "reads the rows of a suite that does not run here, or not in full",
+    r"report (results|predictions|verdicts)/ --table": "reads rows of a suite that does not run here, or not in full",
 }
 """Beginnings of commands that do not run, with the reason."""
 SHORT = {
@@ -102,8 +102,10 @@ def save_small_model(path: Path) -> None:
     ov.save_model(ov.Model([ops.result(y)], [x], path.stem), path, compress_to_fp16=False)
 
 
-LONG = ("docs/suites.md", "docs/timing.md", "docs/concepts/links.md")
-"""Pages whose commands take a minute."""
+LONG = (
+    "docs/suites.md", "docs/timing.md", "docs/concepts/links.md", "docs/learning.md", "docs/platforms.md"
+)  # fmt: skip
+"""Pages whose commands take half a minute or more."""
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_one_limit_is_told_everywhere(call: Callable[..., Any], cluster: Path) -
     assert "1.5 GiB each" in done.stdout
 
 
+@pytest.mark.slow
 def test_experts_are_pinned_to_the_host(call: Callable[..., Any], tmp_path: Path) -> None:
     """What people type for llama.cpp by hand: attention on the card, experts on the CPU, as rules by tensor name."""
     (tmp_path / "pc.toml").write_text(PC)

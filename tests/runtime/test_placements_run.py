@@ -74,6 +74,7 @@ def test_tiny_models_compute_the_same_however_they_are_placed(
     assert_right(models[name], kind, range(2 if kind == 1 else 1))
 
 
+@pytest.mark.slow
 @pytest.mark.zoo
 def test_placements_have_as_many_cuts_as_asked_for(models: dict[str, ModelSource]) -> None:
     """A cut is a change of device along a topological order."""

@@ -64,7 +64,7 @@ def test_methods_stay_within_the_optimum(method: str, problem: pk.Problem) -> No
     if method == "dpl" and problem.contiguity is not pk.Contiguity.ACYCLIC:
         return
     best = team_brute_force(problem)
-    params = {"max_cycles": 3} if method == "local-search" else None
+    params = {"local-search": {"max_cycles": 3}, "random": {"samples": 300}}.get(method)
     result = pk.solve(problem, method, params=params, stop=pk.MaxRuntime(5))
     if best is None:
         assert result.placement is None
