@@ -122,7 +122,7 @@ class Profiled:
     method: Literal["auto", "counters", "submodels"] = "auto"
     on_noise: Literal["accept", "refuse"] = "accept"
     max_foreign_load: float = 0.1
-    budget_s: float = 30.0
+    budget_s: float = 10.0
     measure_links: bool = False
     seed: int = 0
     cache: ProfileCache | None = ProfileCache()  # noqa: RUF009  # frozen, holds no state
