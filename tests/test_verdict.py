@@ -148,14 +148,18 @@ def test_copies() -> None:
     )
 
 
-def test_all_cores_as_one_device() -> None:
-    """39.3 ms on all cores against 38.1 of copies is within an error of 8 %."""
-    problem = with_error(chain([[38.1 * MS], [38.1 * MS]], {"cpu": 2}, objective=Throughput(teams="equal")), 0.08)
+@pytest.mark.parametrize(
+    ("own_error", "said"),
+    [(0.08, "costs of cores that were measured apart (17 %)"), (0.2, "these costs (20 %)")],
+)
+def test_all_cores_as_one_device(own_error: float, said: str) -> None:
+    """39.3 ms on all cores against 38.1 of copies is within the error of what shares caches and memory."""
+    problem = with_error(chain([[38.1 * MS], [38.1 * MS]], {"cpu": 2}, objective=Throughput(teams="equal")), own_error)
     told = verdict(problem, Placement.of(problem, [0, 0], None, [0, 0]), all_cores(problem, 39.3 * MS))
     assert (told.choice, told.best_single, told.within_error) == ("all cores", "all cores", True)
     assert told.sentence == (
         "Use all cores as one device: it is within 3.1 %, 39.3 ms per sample against 38.1 ms of a "
-        "copy on each of cpu.0, cpu.1; that is less than the error of these costs (8 %)."
+        f"copy on each of cpu.0, cpu.1; that is less than the error of {said}."
     )
 
 
