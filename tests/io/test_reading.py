@@ -119,6 +119,7 @@ def test_arrays_come_back() -> None:
         (archive(a=array_file((1,), b"12345678", "|O")), "values of type object"),
         (archive(a=array_file((1,), b"12345678", "<M8[s]")), "values of type datetime64"),
     ],
+    ids=["no archive", "no array", "too few", "too many", "negative", "objects", "dates"],  # archives hold the time
 )
 def test_arrays_that_lie_are_refused(content: bytes, told: str) -> None:
     """Seven tebibytes are promised and not there, a pickle is none of ours, and nothing is allocated for either."""
