@@ -38,7 +38,8 @@ def work(method: Method, run: Run) -> StopReason:
         The method can work on neither.
     """
     problem = run.problem
-    if method.supports(problem) is None:
+    has_nothing_to_relax = not (problem.has_direct_links or problem.has_tight_blocks)
+    if has_nothing_to_relax or method.supports(problem) is None:  # which can take long: whoever chose it has asked
         return method.run(run)
     relaxing = _relaxing(method, problem)
     if relaxing is None:

@@ -48,7 +48,7 @@ def small(rng: np.random.Generator, objective: Any, layers: int = 1) -> Language
 @pytest.mark.parametrize("objective", [pk.SerialLatency(), pk.Throughput()])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_plan_equals_all_placements(seed: int, objective: Any) -> None:
-    """Of all runs of blocks none is better; no device has ops of both phases."""
+    """No other runs of blocks are better; no device has ops of both phases."""
     problem = small(np.random.default_rng(seed), objective).problem
     chain = chain_of(problem)
     assert chain is not None

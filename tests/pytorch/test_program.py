@@ -62,7 +62,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 def test_numbers_are_what_torch_computes() -> None:
-    """Of whole and broken numbers, as sympy writes them."""
+    """Expressions of whole and broken numbers, as sympy writes them."""
     values = {"s0": 7}
     texts = {
         "IntTrueDiv(s0, 2)": 3.5,

@@ -145,7 +145,7 @@ def test_training_learns_resumes_and_writes_a_policy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_script_draws_solves_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is not solved again, and the policy is a method."""
+    """Problems that have results are not solved again, and the policy is a method."""
     options = ["--problems", "3", "--max-ops", "40", "--label-time", "0.3", "--updates", "2"]
     written = []
     for _ in range(2):
