@@ -318,11 +318,7 @@ class Profiled:
             if not self._is_disturbed(profile) and profile.error <= _SMALL_ERROR:
                 best = profile
                 break
-            quietest, other = profile, best
-            if best is not None and best.meta["foreign_load"] < profile.meta["foreign_load"]:
-                quietest, other = best, profile
-            best = quietest if other is None else quietest.merged(other)
-            best = replace(best, meta={**best.meta, "date": profile.meta["date"], "cached": False})
+            best = profile if best is None else self._together(best, profile)
             error = self._error(best)
             spent_s = time.perf_counter() - start_s
             if error <= _SMALL_ERROR or spent_s + meter.reading.wall_s > self.budget_s:
@@ -335,6 +331,13 @@ class Profiled:
                 f"measurement; at most {self.max_foreign_load:.0%} is accepted"
             )
         return replace(best, meta={**best.meta, "error": self._error(best)})
+
+    def _together(self, earlier: KindProfile, new: KindProfile) -> KindProfile:
+        """Return what two measurements say together; the other one alone if foreign load disturbed one of them."""
+        quiet, loud = sorted((new, earlier), key=lambda profile: profile.meta["foreign_load"])
+        is_alone = self._is_disturbed(loud) and not self._is_disturbed(quiet)
+        best = quiet if is_alone else quiet.merged(loud)
+        return replace(best, meta={**best.meta, "date": new.meta["date"], "cached": False})
 
     def _is_disturbed(self, profile: KindProfile) -> bool:
         return bool(profile.meta["foreign_load"] > self.max_foreign_load)
