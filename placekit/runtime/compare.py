@@ -217,7 +217,7 @@ def _baselines(source: ModelSource, problem: Problem, executor: Executor, queue_
         from placekit.runtime.baselines import torch_baselines
 
         return torch_baselines(source, problem, executor, queue_size)
-    return baselines(problem.platform)
+    return baselines(source.graph, problem.platform)
 
 
 def _error(predicted: float, measured: float | None) -> float | None:

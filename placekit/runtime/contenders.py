@@ -20,7 +20,6 @@ from placekit.model.platform import Device, Platform
 __all__ = [
     "EXECUTORS",
     "Contender",
-    "Copies",
     "Executor",
     "Placed",
     "Whole",
@@ -135,34 +134,7 @@ class Whole:
         }
 
 
-@dataclass(frozen=True)
-class Copies:
-    """The whole model on every device of a platform, the next sample to the next free one.
-
-    That is what MULTI does with devices that OpenVINO has names for; groups of cores have none.
-
-    Parameters
-    ----------
-    name
-        For tables and messages.
-    platform
-        The devices.
-    """
-
-    name: str
-    platform: Platform
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        """The cores of its devices; empty if one of them has no cores of its own."""
-        return _cores_of(self.platform)
-
-    def facts(self) -> dict[str, Any]:
-        """Return all that a measurement of it depends on, as JSON values."""
-        return {"copies_on": [_device_facts(device) for device in self.platform.devices]}
-
-
-Contender: TypeAlias = Placed | Whole | Copies
+Contender: TypeAlias = Placed | Whole
 
 
 def _cores_of(platform: Platform) -> tuple[int, ...]:
@@ -198,14 +170,14 @@ def singles(graph: OpGraph, platform: Platform, executor: Executor, queue_size: 
     )
 
 
-def baselines(platform: Platform) -> tuple[Whole | Copies, ...]:
+def baselines(graph: OpGraph, platform: Platform) -> tuple[Contender, ...]:
     """Return all that the runtime offers for the whole model, on the hardware and the cores that `platform` uses.
 
     ``AUTO`` chooses the device. ``MULTI`` is AUTO with the hint that replaced the MULTI plugin, all devices at once.
     ``all cores`` is one CPU device of all cores of all core groups, one sample at a time on all of them;
     ``all cores, streams`` as OpenVINO divides them for throughput. They compute in the highest precision that a CPU
     device of the platform computes in. Where groups of cores compute in different ones, ``MULTI of groups`` has a copy
-    of the model on each, with its own.
+    of `graph` on each, with its own, as a team of all of them.
     """
     cores = _cores_of(platform)
     targets = ",".join(dict.fromkeys(each.openvino.partition(".")[0] for each in platform.devices if each.openvino))
@@ -214,7 +186,7 @@ def baselines(platform: Platform) -> tuple[Whole | Copies, ...]:
     own = {"INFERENCE_PRECISION_HINT": "f32" if "f32" in precisions else min(precisions, default="f32")}
     properties: dict[str, Any] = {"DEVICE_PROPERTIES": {"CPU": own}} if hosts else {}
     latency = properties | {"PERFORMANCE_HINT": "LATENCY"}
-    found: list[Whole | Copies] = [
+    found: list[Contender] = [
         Whole(f"AUTO:{targets}", f"AUTO:{targets}", latency, properties | {"PERFORMANCE_HINT": "THROUGHPUT"}, cores),
         Whole(
             f"MULTI:{targets}", f"AUTO:{targets}", latency,
@@ -227,5 +199,9 @@ def baselines(platform: Platform) -> tuple[Whole | Copies, ...]:
         found.append(Whole("all cores", "CPU", latency, latency, cores))
         found.append(Whole("all cores, streams", "CPU", latency, whole | {"PERFORMANCE_HINT": "THROUGHPUT"}, cores))
     if len(precisions) > 1:
-        found.append(Copies("MULTI of groups", platform))
+        everywhere = np.zeros(platform.num_devices, dtype=np.int64)
+        team = Placement(
+            graph.op_names, platform.device_names, np.zeros(graph.num_ops, dtype=np.int64), None, everywhere
+        )
+        found.append(Placed("MULTI of groups", team, platform))
     return tuple(found)

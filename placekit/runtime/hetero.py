@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import refused_ops, require_device, shared_core
 from placekit.cost_models.openvino.machine import format_cores, usable_cores
-from placekit.cost_models.openvino.split import TensorKey, split_model
 from placekit.model.errors import (
     DeviceUnavailableError,
     ExecutionError,
@@ -24,9 +22,7 @@ from placekit.runtime.stages import Inputs, Outputs, PlacedStage, StagePlan
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["HeteroExecutor", "explain_turns", "hetero_devices"]
-
-_LOGGER = logging.getLogger(__name__)
+__all__ = ["HeteroExecutor", "hetero_devices"]
 
 
 def hetero_devices(plan: StagePlan) -> dict[str, str]:
@@ -63,9 +59,8 @@ def hetero_devices(plan: StagePlan) -> dict[str, str]:
 class HeteroExecutor:
     """Runs a placement as one compiled model on ``HETERO:...``, with affinities by friendly name.
 
-    Before anything is compiled it is checked that HETERO can tell the devices apart, that every device supports the
-    ops placed on it, and that the shapes on both sides of every cut agree. Devices that wait for each other in a
-    circle (`explain_turns`) run as several submodels each; they are logged as a warning.
+    Before anything is compiled it is checked that HETERO can tell the devices apart, and that every device supports
+    the ops placed on it. Devices that wait for each other in a circle run as several submodels each.
 
     Parameters
     ----------
@@ -77,8 +72,8 @@ class HeteroExecutor:
     Raises
     ------
     UnsupportedProblemError
-        A core group, two devices of one OpenVINO name, an op that its device does not support, a shape that is
-        computed on another device, or a model that computes nothing.
+        A core group, two devices of one OpenVINO name, an op that its device does not support, or a model that
+        computes nothing.
     DeviceUnavailableError
         A device that is not there.
     ExecutionError
@@ -98,10 +93,6 @@ class HeteroExecutor:
         names = {op.get_friendly_name() for op in model.get_ops() if op.get_type_name() != "Constant"}
         for stage in plan.stages:
             _check_supported(stage, names, targets[stage.device.name], core)
-        _check_shapes(plan, model)
-        turns = explain_turns(plan)
-        if turns:
-            _LOGGER.warning("%s", turns)
         set_affinities(model, {op: targets[stage.device.name] for stage in plan.stages for op in stage.op_names})
         self.target = f"HETERO:{','.join(targets.values())}"
         properties = {
@@ -110,9 +101,7 @@ class HeteroExecutor:
         try:
             self._compiled = core.compile_model(model, self.target, {"DEVICE_PROPERTIES": properties})
         except RuntimeError as error:
-            raise ExecutionError(
-                f"model {plan.name!r} cannot be compiled for {self.target}: {error} {turns}"
-            ) from error
+            raise ExecutionError(f"model {plan.name!r} cannot be compiled for {self.target}: {error}") from error
         try:
             self._request = self._compiled.create_infer_request()  # connects the submodels
         except RuntimeError as error:
@@ -129,11 +118,6 @@ class HeteroExecutor:
     def num_submodels(self) -> int:
         """Number of parts into which HETERO has cut the model."""
         return int(self._compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
-
-    @property
-    def execution_devices(self) -> tuple[str, ...]:
-        """OpenVINO's names of the devices that really run a part."""
-        return tuple(self._compiled.get_property("EXECUTION_DEVICES"))
 
     def __call__(self, inputs: Inputs) -> Outputs:
         """Run one sample, and return a copy of every output by name.
@@ -176,31 +160,6 @@ class HeteroExecutor:
         self.close()
 
 
-def explain_turns(plan: StagePlan) -> str:
-    """Say why a device cannot do its work in one go; empty if all can.
-
-    Devices that wait for each other in a circle are cut into several submodels by HETERO, each with a fixed cost.
-    Versions of OpenVINO before the fix of https://github.com/openvinotoolkit/openvino/issues/35750 fail on some.
-    """
-    first_of: dict[str, int] = {}
-    writer = {key: stage for stage in plan.stages for key in stage.outputs}
-    for index, stage in enumerate(plan.stages):
-        first = first_of.setdefault(stage.device.name, index)
-        if first == index:
-            continue
-        foreign = (key for key in stage.inputs if key in writer and writer[key].device.name != stage.device.name)
-        key = next(foreign, None)
-        if key is None:
-            continue
-        repeated = len(plan.stages) - len(plan.devices)
-        return (
-            f"devices wait for each other in a circle: stage {stage.name!r} (op {stage.op_names[0]!r}) needs "
-            f"{key[0]!r} of stage {writer[key].name!r}, but {stage.device.name!r} has already worked in stage "
-            f"{plan.stages[first].name!r}; {len(plan.devices)} devices take {repeated} more turns than one each"
-        )
-    return ""
-
-
 def _check_supported(stage: PlacedStage, names: set[str], target: str, core: openvino.Core) -> None:
     """Refuse an op (one of `names`: the others are folded away) that the device says it does not support."""
     refused = refused_ops(core, stage.model, target, [op for op in stage.op_names if op in names])
@@ -209,40 +168,3 @@ def _check_supported(stage: PlacedStage, names: set[str], target: str, core: ope
         raise UnsupportedProblemError(
             f"op {refused[0]!r}{more} is placed on {stage.device.name!r}, but {target} does not support it"
         )
-
-
-def _check_shapes(plan: StagePlan, model: openvino.Model) -> None:
-    """Refuse a cut tensor of which the stage behind knows a dimension that the stage before does not.
-
-    HETERO gives each submodel's input the shape that the whole model has there, and connects it before the first
-    inference, when a tensor of unknown shape is empty.
-
-    Parameters
-    ----------
-    plan
-        The stages.
-    model
-        The whole model with constants folded.
-    """
-    stage_of_op = {op: index for index, stage in enumerate(plan.stages) for op in stage.op_names}
-    kinds = {op.get_friendly_name(): op.get_type_name() for op in model.get_ops()}
-    left = {op: index for op, index in stage_of_op.items() if kinds.get(op, "Constant") != "Constant"}
-    if not left:
-        return
-    shapes: dict[TensorKey, Any] = {}
-    for part in split_model(model, left):
-        part.model.validate_nodes_and_infer_types()  # without what was known in the whole model
-        for key, port in zip(part.inputs, part.model.inputs, strict=True):
-            known = shapes.get(key)
-            if known is None:
-                continue
-            wanted = port.get_partial_shape()
-            if known.rank.is_dynamic or any(
-                before.is_dynamic and behind.is_static for before, behind in zip(known, wanted, strict=True)
-            ):
-                raise UnsupportedProblemError(
-                    f"op {key[0]!r} in stage {plan.stages[stage_of_op[key[0]]].name!r} gets its shape from another "
-                    f"device: its output is {known} there and {wanted} in the whole model, which HETERO cannot "
-                    "connect; place what computes the shape on the same device, or run the stages one after another"
-                )
-        shapes |= {key: port.get_partial_shape() for key, port in zip(part.outputs, part.model.outputs, strict=True)}

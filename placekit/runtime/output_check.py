@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.counters import compile_properties
-from placekit.cost_models.openvino.devices import require_device, shared_core
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_last
 from placekit.cost_models.openvino.machine import running_on
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.model.errors import DeviceUnavailableError, ExecutionError
+from placekit.model.errors import ExecutionError
 from placekit.model.platform import Device
 from placekit.runtime.contenders import Executor
 from placekit.runtime.hetero import HeteroExecutor
@@ -44,7 +44,7 @@ from placekit.runtime.torch_stages import TorchModel, to_array
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["check_outputs", "check_placement", "in_f32", "require_equal_outputs"]
+__all__ = ["check_placement", "in_f32", "require_equal_outputs"]
 
 
 def in_f32(plan: StagePlan) -> StagePlan:
@@ -82,7 +82,7 @@ def require_equal_outputs(ready: ReadyPlan, executor: Executor, *, seed: int = 0
     PlacekitError
         The placement does not run.
     """
-    whole = _whole_of(ready, None, None, seed)
+    whole = _whole_of(ready, None, seed)
     found = _compare_stages(ready, whole)
     found.require_equal()
     if executor != "serial":
@@ -98,7 +98,6 @@ def _started(ready: ReadyPlan, executor: Executor) -> AbstractContextManager[Cal
 def check_placement(
     ready: ReadyPlan,
     *,
-    reference: Device | None = None,
     inputs: Sequence[Any] | None = None,
     seed: int = 0,
 ) -> OutputCheck:
@@ -110,8 +109,6 @@ def check_placement(
     ----------
     ready
         The stages, compiled.
-    reference
-        Device of OpenVINO's whole model; None for the first of the plan that computes in f32, else the first.
     inputs
         One tensor per input of the model; None for random ones.
     seed
@@ -128,42 +125,8 @@ def check_placement(
         Inputs of strings, or of unknown shape without `inputs`.
     ExecutionError
         The model or a stage that does not run.
-    DeviceUnavailableError
-        A reference that this machine does not have.
     """
-    return _compare_stages(ready, _whole_of(ready, reference, inputs, seed))
-
-
-def check_outputs(
-    plan: StagePlan,
-    run: Callable[[Inputs], Outputs],
-    *,
-    precisions: Sequence[str],
-    seed: int = 0,
-    core: openvino.Core | None = None,
-) -> OutputCheck:
-    """Compare only the outputs, of whatever runs the placement of a model of OpenVINO: HETERO, a pipeline.
-
-    Parameters
-    ----------
-    plan
-        The stages, for the whole model and the names of its outputs.
-    run
-        Takes one tensor per input and returns the outputs by name.
-    precisions
-        What its devices compute in.
-    seed
-        Seed of the inputs.
-    core
-        OpenVINO core; the shared one if None.
-
-    Raises
-    ------
-    PlacekitError
-        As for `check_placement`.
-    """
-    whole = _WholeModel(plan, None, precisions, core or shared_core(), random_inputs(plan.model, seed))
-    return _compare_outputs(plan, run, whole)
+    return _compare_stages(ready, _whole_of(ready, inputs, seed))
 
 
 class _Expected(NamedTuple):
@@ -191,14 +154,14 @@ class _Whole(Protocol):
         """Return a copy of the numbers of a tensor that a stage gave, with the axes of the model."""
 
 
-def _whole_of(ready: ReadyPlan, reference: Device | None, inputs: Sequence[Any] | None, seed: int) -> _Whole:
+def _whole_of(ready: ReadyPlan, inputs: Sequence[Any] | None, seed: int) -> _Whole:
     plan = ready.plan
     if isinstance(plan.model, TorchModel):
         return _WholeProgram(plan, inputs, seed)
     assert isinstance(ready, CompiledPlan)
     precisions = [_precision(stage.compiled) for stage in ready.stages]
     given = random_inputs(plan.model, seed) if inputs is None else inputs
-    return _WholeModel(plan, reference, precisions, shared_core(), given)
+    return _WholeModel(plan, precisions, given)
 
 
 def _compare_stages(ready: ReadyPlan, whole: _Whole) -> OutputCheck:
@@ -243,23 +206,13 @@ def _checked(plan: StagePlan, expected: Sequence[_Expected], found: Mapping[str,
 class _WholeModel:
     """A model through OpenVINO, on the first device of the plan that computes in f32, else the first."""
 
-    def __init__(
-        self,
-        plan: StagePlan,
-        reference: Device | None,
-        precisions: Sequence[str],
-        core: openvino.Core,
-        inputs: Sequence[openvino.Tensor],
-    ) -> None:
+    def __init__(self, plan: StagePlan, precisions: Sequence[str], inputs: Sequence[openvino.Tensor]) -> None:
         self.inputs = inputs
-        self._plan, self._core = plan, core
+        self._plan, self._core = plan, shared_core()
         exact = (each for each in plan.devices if each.properties.get("INFERENCE_PRECISION_HINT") == "f32")
         cpu = Device("CPU", "CPU", openvino="CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})
-        self._device = reference or next(exact, next(iter(plan.devices), cpu))
+        self._device = next(exact, next(iter(plan.devices), cpu))
         self.device_name, self._target = self._device.name, self._device.openvino or ""
-        if not self._target:
-            raise DeviceUnavailableError(f"device {self.device_name!r} names no OpenVINO device, so it cannot run")
-        require_device(self._target, core)
         # compiled in advance, because its precision decides on the tolerance
         self._model = self._compile(plan.model)
         self.precision = max((*precisions, _precision(self._model)), key=lambda each: TOLERANCES.get(each, 0.0))

@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.io.model import ModelSource
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
 from placekit.pytorch.source import TorchSource
-from placekit.runtime.contenders import Contender, Copies, Whole
-from placekit.runtime.cores import pin_this_thread
+from placekit.runtime.contenders import Contender, Whole
 from placekit.runtime.flow import samples_ahead
 from placekit.runtime.hetero import HeteroExecutor
-from placekit.runtime.openvino_stages import require_devices
 from placekit.runtime.pipeline import Pipeline
 from placekit.runtime.plans import compile_plan, plan_stages
 from placekit.runtime.serial import SerialExecutor, StageTime
@@ -90,16 +87,13 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     PlacekitError
         Whatever keeps it from running.
     """
-    if isinstance(contender, Whole | Copies):
+    if isinstance(contender, Whole):
         if isinstance(source, TorchSource):
             raise UnsupportedProblemError(
                 f"{contender.name}: OpenVINO's own way, which a PyTorch program does not have"
             )
         model = source.load()
-        inputs = random_inputs(model, seed)
-        if isinstance(contender, Whole):
-            return _WholeRunner(contender, model, inputs)
-        return _CopiesRunner(contender, model, inputs)
+        return _WholeRunner(contender, model, random_inputs(model, seed))
     require_executor(source, contender.executor)
     plan = plan_stages(source, contender.placement, contender.platform)
     given: list[Any]
@@ -211,12 +205,19 @@ class _PipelineRunner:
         self._pipe.close(cancel=True)
 
 
-class _Requests(ABC):
-    """Requests of the whole model, each in a thread of its own, on the next sample whenever it is free."""
+class _WholeRunner:
+    """A compiled model: one request for latency, as many as OpenVINO likes for throughput, each in its own thread."""
 
-    _one: openvino.InferRequest
-    _many: list[tuple[openvino.InferRequest, tuple[int, ...]]]
-    """Requests, and the cores that each is bound to; none for any."""
+    def __init__(self, contender: Whole, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
+        core = shared_core()
+        try:
+            one = core.compile_model(model, contender.target, dict(contender.latency_properties))
+            many = core.compile_model(model, contender.target, dict(contender.throughput_properties))
+            count = max(1, int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+            self._one = filled_request(one, inputs)
+            self._many = [filled_request(many, inputs) for _ in range(count)]
+        except RuntimeError as error:
+            raise ExecutionError(f"the model does not run on {contender.target!r}: {error}") from error
 
     @property
     def num_in_flight(self) -> int:
@@ -226,14 +227,14 @@ class _Requests(ABC):
         self._one.infer(share_outputs=True)
 
     def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        """Let every request take the next sample whenever it is free."""
         lock = threading.Lock()
         done_s: list[float] = []
         failures: list[BaseException] = []
         begun, last_begun_s = 0, time.perf_counter()
 
-        def work(request: openvino.InferRequest, cores: tuple[int, ...]) -> None:
+        def work(request: openvino.InferRequest) -> None:
             nonlocal begun, last_begun_s
-            pin_this_thread(cores)
             while True:
                 with lock:
                     if failures or is_enough(begun):
@@ -247,7 +248,7 @@ class _Requests(ABC):
                     return
                 done_s.append(time.perf_counter())
 
-        workers = [threading.Thread(target=work, args=each) for each in self._many]
+        workers = [threading.Thread(target=work, args=(request,)) for request in self._many]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -261,35 +262,3 @@ class _Requests(ABC):
 
     def close(self) -> None:
         self._many.clear()
-
-
-class _WholeRunner(_Requests):
-    """A compiled model: one request for latency, as many as OpenVINO likes for throughput."""
-
-    def __init__(self, contender: Whole, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
-        core = shared_core()
-        try:
-            one = core.compile_model(model, contender.target, dict(contender.latency_properties))
-            many = core.compile_model(model, contender.target, dict(contender.throughput_properties))
-            count = max(1, int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
-            self._one = filled_request(one, inputs)
-            self._many = [(filled_request(many, inputs), ()) for _ in range(count)]
-        except RuntimeError as error:
-            raise ExecutionError(f"the model does not run on {contender.target!r}: {error}") from error
-
-
-class _CopiesRunner(_Requests):
-    """A compiled model per device, bound to its cores; the first one runs what runs alone."""
-
-    def __init__(self, contender: Copies, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
-        core, devices = shared_core(), contender.platform.devices
-        require_devices(devices, core)
-        self._many = []
-        for device in devices:
-            target = device.openvino or device.name
-            try:
-                compiled = core.compile_model(model, target, compile_properties(target, device.properties))
-            except RuntimeError as error:
-                raise ExecutionError(f"the model does not run on {device.name!r}: {error}") from error
-            self._many.append((filled_request(compiled, inputs), device.cores))
-        self._one = self._many[0][0]

@@ -32,7 +32,6 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.contenders import (
     Contender,
-    Copies,
     Placed,
     Whole,
     baselines,
@@ -232,7 +231,7 @@ def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
         TimingSettings(**change)
 
 
-def test_baselines_use_the_platform_s_cores_and_precision() -> None:
+def test_baselines_use_the_platform_s_cores_and_precision(source: ModelSource) -> None:
     """f32 wins where precisions differ, and nothing runs outside of the groups' cores."""
     cpu: dict[str, Any] = {"is_host": True, "openvino": "CPU"}
     platform = Platform(
@@ -241,17 +240,18 @@ def test_baselines_use_the_platform_s_cores_and_precision() -> None:
             Device("b", "y", cores=(1,), properties={"INFERENCE_PRECISION_HINT": "f32"}, **cpu),
         )
     )
-    assert all(each.cores == (0, 1) for each in baselines(platform))
-    found = {each.name: each for each in baselines(platform) if isinstance(each, Whole)}
+    assert all(each.cores == (0, 1) for each in baselines(source.graph, platform))
+    found = {each.name: each for each in baselines(source.graph, platform) if isinstance(each, Whole)}
     assert list(found) == ["AUTO:CPU", "MULTI:CPU", "all cores", "all cores, streams"]
     # what OpenVINO cannot be asked for: a copy on each group, in its own precision
-    (copies,) = (each for each in baselines(platform) if isinstance(each, Copies))
-    assert (copies.name, copies.platform) == ("MULTI of groups", platform)
+    (copies,) = (each for each in baselines(source.graph, platform) if isinstance(each, Placed))
+    assert (copies.name, copies.platform, copies.placement.teams) == ("MULTI of groups", platform, ((0, 1),))
     assert found["all cores"].latency_properties["INFERENCE_PRECISION_HINT"] == "f32"
     assert found["AUTO:CPU"].latency_properties["DEVICE_PROPERTIES"] == {"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}
     gpu = Platform((Device("GPU.0", "GPU", openvino="GPU.0"), Device("CPU", "c", **cpu)))
-    assert [each.target for each in baselines(gpu) if isinstance(each, Whole)] == ["AUTO:GPU,CPU", "AUTO:GPU,CPU"]
-    assert len(baselines(gpu)) == 2
+    own = baselines(source.graph, gpu)
+    assert [each.target for each in own if isinstance(each, Whole)] == ["AUTO:GPU,CPU", "AUTO:GPU,CPU"]
+    assert len(own) == 2
 
 
 def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> None:
@@ -266,10 +266,13 @@ def test_placement_is_measured_against_single_devices(
     source: ModelSource, platform: Platform, tmp_path: Path, executor: Any
 ) -> None:
     """Every contender gets latency and throughput, stages their times; a baseline that cannot run is excused."""
+    graph = source.graph
+    first = np.zeros(graph.num_ops, dtype=int)
+    everywhere = Placement(graph.op_names, platform.device_names, first, None, np.zeros(2, dtype=int))
     contenders: list[Contender] = [
         Placed("placement", halves(source, platform), platform, executor),
         *singles(source.graph, platform, executor)[:1],
-        Copies("copies", platform),
+        Placed("copies", everywhere, platform),
         Whole("nowhere", "NOWHERE"),
     ]
     labels: list[str] = []
