@@ -353,7 +353,7 @@ class _Sources:
         entry = next(each for each in entries if each.name == platform_name)
         source = self._read_model(path, zoo)
         if entry.costs == PUBLISHED:
-            from placekit.benchmarks.two_kinds import two_kind_costs
+            from placekit.cost_models.accelerator import two_kind_costs
 
             platform, costs = two_kind_costs(source, json.loads(zoo)["zoo"] if zoo is not None else model)
             return platform, costs

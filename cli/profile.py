@@ -38,12 +38,6 @@ class ProfileOptions:
     platform: PlatformChoice = field(default_factory=PlatformChoice)
     repetitions: Annotated[int, typer.Option(metavar="N", help="Smallest number of measured inferences.")] = 15
     cache: CacheOption = True
-    refuse_noise: Annotated[
-        bool,
-        typer.Option(
-            "--refuse-noise", help="Fail if other load disturbs a measurement, instead of stating a larger error."
-        ),
-    ] = False
     seed: SeedOption = 0
 
 
@@ -62,7 +56,6 @@ def profile(
     devices = asked.platform.resolve(source)
     measure = Profiled(
         repetitions=asked.repetitions,
-        on_noise="refuse" if asked.refuse_noise else "accept",
         seed=asked.seed,
         cache=ProfileCache() if asked.cache else None,
     )

@@ -69,13 +69,6 @@ class TaskOptions:
     shape: ShapeOption = None
     platform: PlatformChoice = field(default_factory=PlatformChoice)
     memory: MemoryLimits = field(default_factory=MemoryLimits)
-    memory_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="peak|sum",
-            help="How memory is counted: weights plus the largest set of live tensors (peak), or plus all outputs.",
-        ),
-    ] = None
     pins: PinOption = None
 
 
@@ -198,8 +191,6 @@ def _from_model(
     kept: Problem | None,
     platform: Platform | None = None,
 ) -> tuple[Problem, dict[str, str]]:
-    from placekit.cost_models.memory_model import check_memory_model, op_memory
-
     source = read_source(path, options.shape)
     # members of a team would each remember something else
     platform = platform or options.platform.resolve(source)
@@ -208,8 +199,6 @@ def _from_model(
     objective, contiguity = choice.objective(), choice.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
     platform = options.memory.apply(platform)
-    if options.memory_model is not None:
-        check_memory_model(options.memory_model)
     for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
         matching_ops(source.graph, pattern)
         platform.index(device)
@@ -217,9 +206,6 @@ def _from_model(
         costs = kept.costs.for_kinds(platform.kinds)
     else:
         costs = cost_table(source, platform, options.costs)
-    if options.memory_model is not None:
-        op_memory_bytes, blocks = op_memory(source, costs.op_group, options.memory_model)
-        costs = costs.replace(op_memory_bytes=op_memory_bytes, blocks=blocks)
     return source.problem(platform, costs, **chosen).pin(pins), model_facts(source)
 
 
@@ -237,7 +223,6 @@ def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:
     given = {
         "--costs": options.costs is not None,
         "--shape": options.shape is not None,
-        "--memory-model": options.memory_model is not None,
         "-d, --platform, --groups and --precision": options.platform.is_given,
     }
     for option, is_given in given.items():

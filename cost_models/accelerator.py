@@ -1,7 +1,7 @@
 r"""An accelerator that need not be present, made from the cost table of a CPU.
 
-Learned placers are published on pairs of a CPU and a GPU that few readers have. This model gives any CPU table,
-profiled or analytic, a second column of a GPU-like device, so that the comparison can be repeated anywhere:
+Learned placers are published on pairs of a CPU and a GPU that few readers have. This model gives the table of a CPU a
+second column of a GPU-like device, so that the comparison can be repeated anywhere:
 
 .. math:: t_v^{acc} = \frac{t_v^{cpu}}{s \cdot r_{type(v)} \cdot u_v} + o
 
@@ -9,12 +9,12 @@ profiled or analytic, a second column of a GPU-like device, so that the comparis
   depthwise convolutions and bandwidth-bound ops less, and gathers, reorderings and shape arithmetic run slower than on
   the CPU, which has them in cache and branches well;
 * :math:`u = (n + h/8) / (n + h)`, the share of a wide device that an op with :math:`n` output elements keeps busy;
-  :math:`h` is `full_width`, the number of work items in flight. Late layers and classifiers are too narrow for it;
+  :math:`h` is `FULL_WIDTH`, the number of work items in flight. Late layers and classifiers are too narrow for it;
   kernels that split their reductions save an eighth. Outputs of unknown shape count as wide;
 * :math:`o`, the launch cost of a kernel: ops (or fused groups: their whole time stands on the op that leads) that are
   free on the CPU are free here too. It is what makes *small* ops of any type better on the CPU;
-* :math:`s`, one scalar for all types, which `Accelerator.fit` chooses so that the whole model on the CPU takes `ratio`
-  times as long as on the accelerator. The ratios of one published pair are in `PUBLISHED_RATIOS`;
+* :math:`s`, one scalar for all types, chosen so that the whole model on the CPU takes as many times as long as on the
+  accelerator as was published for it (`PUBLISHED_RATIOS`);
 * a PCIe-like link: latency plus bytes over bandwidth for every tensor that enters or leaves, as in
   :class:`~placekit.model.platform.Link`. The CPU works in host memory and pays nothing.
 
@@ -31,20 +31,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES
 from placekit.model.costs import CostTable
-from placekit.model.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import DYNAMIC, OpGraph
 from placekit.model.platform import Device, Link, Platform
 
-__all__ = ["OTHER_CLASS", "PUBLISHED_RATIOS", "RATIOS", "Accelerator", "speed_class"]
+if TYPE_CHECKING:
+    from placekit.io.model import ModelSource
+
+__all__ = ["PUBLISHED_RATIOS", "accelerated", "speed_class", "two_kind_costs"]
 
 REORDERING_TYPES = frozenset({
     "Broadcast", "Concat", "Convert", "CumSum", "Pad", "Range", "ScatterNDUpdate", "ScatterUpdate", "ShapeOf",
@@ -58,13 +61,22 @@ OTHER_CLASS = "other"
 RATIOS: Mapping[str, float] = MappingProxyType(
     {"dense": 4.0, "depthwise": 1.5, "elementwise": 0.8, "reordering": 0.4, "lookup": 0.3, OTHER_CLASS: 0.7}
 )
-"""Speed of the accelerator over the CPU's by class of op type, before `Accelerator.speed`.
+"""Speed of the accelerator over the CPU's by class of op type, before the fit.
 
 The order is that of the device table (:mod:`placekit.cost_models.device_table`): an integrated GPU there has 2.7 times
 the dense and 1.7 times the depthwise rate of eight cores, and 0.7 times their memory bandwidth, which is what bounds
 elementwise ops, pooling and normalisation. Reordering and lookups are bandwidth-bound with poor coalescing; half of the
 bandwidth is a customary estimate.
 """
+
+LAUNCH_S = 3e-6
+"""Seconds that every op costs on top: a kernel in a queue that is full."""
+
+FULL_WIDTH = 32 * 8 * 8 * 16
+"""Work items in flight of the reference's GPU: 32 cores of 8 engines of 8 threads of 16 lanes."""
+
+LINK = Link(8e-6, 20e9)
+"""PCIe 4.0 x16 with pinned buffers: 31.5 GB/s by data sheet, 65 % sustained."""
 
 SPLIT = 8
 """Ways in which a kernel with few outputs splits its reductions."""
@@ -89,156 +101,101 @@ def speed_class(op_type: str) -> str:
     return OTHER_CLASS
 
 
-@dataclass(frozen=True)
-class Accelerator:
-    """A GPU-like device described relative to a CPU; see the module docstring.
+def accelerated(
+    graph: OpGraph, costs: CostTable, ratio: float, *, launch_s: float = LAUNCH_S, full_width: int = FULL_WIDTH
+) -> tuple[Platform, CostTable]:
+    """Return a CPU and an accelerator that is `ratio` times as fast over the whole model, and the costs on both.
 
     Parameters
     ----------
-    kind
-        Name of its kind.
-    ratios
-        Speed over the CPU's by class of op type; classes that are not listed have those of `RATIOS`.
-    launch_s
-        Fixed cost of every op that takes time on the CPU. The default is what a kernel costs in a queue that is full.
-    link
-        Link to host memory. The default is PCIe 4.0 x16 with pinned buffers: 31.5 GB/s by data sheet, 65 % sustained.
-    full_width
-        Output elements at which an op reaches half of its speed, and a little more; 0 for full speed at any size.
-        The default is the work items in flight of the reference's GPU: 32 cores of 8 engines of 8 threads of 16 lanes.
-    speed
-        Factor on all ratios; see `fit`.
+    graph, costs
+        A model and its table, whose first kind is the CPU. Groups, memory and support are those of the CPU.
+    ratio
+        CPU-only time over accelerator-only time.
+    launch_s, full_width
+        See the module docstring.
 
     Raises
     ------
     InvalidProblemError
-        A class that does not exist, or a ratio, speed or launch cost out of range.
+        A ratio that is not positive, a CPU that takes no time, or launches that alone take longer than the ratio
+        leaves.
 
     Examples
     --------
     >>> graph = OpGraph.from_edges(["conv", "pool"], [("conv", "pool")], op_types=["Convolution", "MaxPool"])
     >>> cpu = CostTable(("cpu",), [[8e-3], [1e-3]], [[0.0]], [0, 0])
-    >>> accelerator = Accelerator(launch_s=1e-5).fit(graph, cpu, ratio=2.0)
-    >>> costs = accelerator.beside(graph, cpu)
+    >>> _, costs = accelerated(graph, cpu, ratio=2.0, launch_s=1e-5)
     >>> costs.kinds, costs.op_time_s.sum(axis=0).round(6).tolist()
     (('cpu', 'accelerator'), [0.009, 0.0045])
     """
-
-    kind: str = "accelerator"
-    ratios: Mapping[str, float] = field(default_factory=dict)
-    launch_s: float = 3e-6
-    link: Link = Link(8e-6, 20e9)  # noqa: RUF009  # frozen
-    full_width: int = 32 * 8 * 8 * 16
-    speed: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in self.ratios:
-            if name not in RATIOS:
-                raise InvalidProblemError(
-                    f"accelerator: no class {name!r} of op types; classes are {', '.join(RATIOS)}"
-                )
-        object.__setattr__(self, "ratios", MappingProxyType({**RATIOS, **self.ratios}))
-        for what, value in (
-            *((f"ratio of {name}", ratio) for name, ratio in self.ratios.items()),
-            ("speed", self.speed),
-        ):
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidProblemError(f"accelerator: {what} is {value}; it must be finite and > 0")
-        if self.full_width < 0:
-            raise InvalidProblemError(f"accelerator: full_width is {self.full_width}; it must be >= 0")
-        if not (math.isfinite(self.launch_s) and self.launch_s >= 0):
-            raise InvalidProblemError(f"accelerator: launch_s is {self.launch_s}; it must be finite and >= 0")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # mappingproxy does not pickle
-        return (type(self), (self.kind, dict(self.ratios), self.launch_s, self.link, self.full_width, self.speed))
-
-    def fit(self, graph: OpGraph, costs: CostTable, ratio: float, cpu: str | None = None) -> Self:
-        """Return the accelerator whose `speed` makes everything on the CPU take `ratio` times as long as on it.
-
-        Parameters
-        ----------
-        graph, costs
-            A model and its table.
-        ratio
-            CPU-only time over accelerator-only time.
-        cpu
-            Kind of the CPU in the table; its first kind if None.
-
-        Raises
-        ------
-        InvalidProblemError
-            A ratio that is not positive, a CPU that takes no time, or launches that alone take longer than the ratio
-            leaves.
-        """
-        time_s = costs.op_time_s[:, _column(costs, cpu)]
-        total = float(time_s.sum())
-        if not (math.isfinite(ratio) and ratio > 0 and total > 0):
-            raise InvalidProblemError(
-                f"accelerator: ratio {ratio} of {total} s on the CPU cannot be fitted; both must be finite and > 0"
-            )
-        launches = self.launch_s * int((time_s > 0).sum())
-        left = total / ratio - launches
-        if left <= 0:
-            raise InvalidProblemError(
-                f"accelerator: {graph.name!r} takes {total:.3g} s on the CPU; at ratio {ratio:g} that leaves "
-                f"{total / ratio:.3g} s, and launches alone take {launches:.3g} s: give a smaller launch_s or ratio"
-            )
-        return replace(self, speed=float((time_s / self._relative_speed(graph)).sum()) / left)
-
-    def beside(self, graph: OpGraph, costs: CostTable, cpu: str | None = None) -> CostTable:
-        """Return the table with two kinds: the CPU's column of `costs`, and this accelerator.
-
-        Parameters
-        ----------
-        graph, costs
-            A model and its table. Groups and memory are taken from it; the accelerator supports what the CPU does.
-        cpu
-            Kind of the CPU in the table; its first kind if None.
-        """
-        column = _column(costs, cpu)
-        cpu_s = costs.op_time_s[:, column]
-        own_s = np.where(cpu_s > 0, cpu_s / (self.speed * self._relative_speed(graph)) + self.launch_s, 0.0)
-        return costs.replace(
-            kinds=(costs.kinds[column], self.kind),
-            op_time_s=np.stack([cpu_s, own_s], axis=1),
-            supported=np.repeat(costs.supported[:, [column]], 2, axis=1),
-            transfer_time_s=np.stack([np.zeros(graph.num_tensors), self.link.time_s(graph.tensor_bytes)], axis=1),
-            op_time_spread=None,
-            provenance={
-                "source": "accelerator",
-                "cpu": dict(costs.provenance),
-                "ratios": dict(self.ratios),
-                "speed": self.speed,
-                "launch_s": self.launch_s,
-                "full_width": self.full_width,
-                "link": {
-                    "latency_s": self.link.latency_s,
-                    "bandwidth_bytes_per_s": self.link.bandwidth_bytes_per_s,
-                },
-            },
+    cpu_s = costs.op_time_s[:, 0]
+    total_s = float(cpu_s.sum())
+    if not (math.isfinite(ratio) and ratio > 0 and total_s > 0):
+        raise InvalidProblemError(
+            f"accelerator: ratio {ratio} of {total_s} s on the CPU cannot be fitted; both must be finite and > 0"
         )
+    launches_s = launch_s * int((cpu_s > 0).sum())
+    left_s = total_s / ratio - launches_s
+    if left_s <= 0:
+        raise InvalidProblemError(
+            f"accelerator: {graph.name!r} takes {total_s:.3g} s on the CPU; at ratio {ratio:g} that leaves "
+            f"{total_s / ratio:.3g} s, and launches alone take {launches_s:.3g} s"
+        )
+    relative_s = cpu_s / _relative_speed(graph, full_width)
+    speed = float(relative_s.sum()) / left_s
+    kind, cpu = "accelerator", costs.kinds[0]
+    platform = Platform((Device(cpu, cpu, is_host=True), Device(kind, kind)), {kind: LINK})
+    return platform, costs.replace(
+        kinds=platform.kinds,
+        op_time_s=np.stack([cpu_s, np.where(cpu_s > 0, relative_s / speed + launch_s, 0.0)], axis=1),
+        supported=np.repeat(costs.supported[:, [0]], 2, axis=1),
+        transfer_time_s=np.stack([np.zeros(graph.num_tensors), LINK.time_s(graph.tensor_bytes)], axis=1),
+        op_time_spread=None,
+        provenance={
+            "source": "accelerator",
+            "cpu": dict(costs.provenance),
+            "ratios": dict(RATIOS),
+            "speed": speed,
+            "launch_s": launch_s,
+            "full_width": full_width,
+            "link": {"latency_s": LINK.latency_s, "bandwidth_bytes_per_s": LINK.bandwidth_bytes_per_s},
+        },
+    )
 
-    def platform(self, cpu: str = "cpu") -> Platform:
-        """Return one CPU, the host, and one of this accelerator; devices are called like their kinds."""
-        return Platform((Device(cpu, cpu, is_host=True), Device(self.kind, self.kind)), {self.kind: self.link})
 
-    def _relative_speed(self, graph: OpGraph) -> NDArray[np.float64]:
-        """``[num_ops]`` speed over the CPU's, before `speed`."""
-        ratio = np.array([self.ratios[speed_class(op_type)] for op_type in graph.op_types])
-        widest = np.zeros(graph.num_ops)
-        is_known = np.zeros(graph.num_ops, dtype=bool)
-        for producer, shape in zip(graph.tensor_producer.tolist(), graph.tensor_shapes, strict=True):
-            if shape and DYNAMIC not in shape:
-                is_known[producer] = True
-                widest[producer] = max(widest[producer], math.prod(shape))
-        busy = (widest + self.full_width / SPLIT) / np.maximum(widest + self.full_width, 1)
-        return np.where(is_known & (widest > 0), ratio * busy, ratio)
+def two_kind_costs(source: ModelSource, model: str) -> tuple[Platform, CostTable]:
+    """Return a CPU of eight cores and an accelerator that is as much faster as published, and the costs on both.
+
+    Parameters
+    ----------
+    source
+        The model.
+    model
+        The model of the zoo whose published ratio it is: ``"resnet50"``, ``"inception_v3"`` or ``"bert_base"``.
+
+    Raises
+    ------
+    UnknownNameError
+        A model without a published ratio.
+    InvalidProblemError
+        A model so small that its launches alone take longer than the ratio leaves.
+    """
+    if model not in PUBLISHED_RATIOS:
+        raise UnknownNameError(f"no published ratio for model {model!r}; models are {', '.join(PUBLISHED_RATIOS)}")
+    cpu = Platform((Device("cpu", "cpu", is_host=True, openvino="CPU"),))
+    costs = Analytic({"cpu": "cpu-8core-f32"}).cost_table(source, cpu)
+    return accelerated(source.graph, costs, PUBLISHED_RATIOS[model])
 
 
-def _column(costs: CostTable, kind: str | None) -> int:
-    if kind is None:
-        return 0
-    if kind not in costs.kinds:
-        raise InvalidProblemError(f"accelerator: no costs for kind {kind!r}; the table has {', '.join(costs.kinds)}")
-    return costs.kinds.index(kind)
+def _relative_speed(graph: OpGraph, full_width: int) -> NDArray[np.float64]:
+    """``[num_ops]`` speed over the CPU's, before the fit."""
+    ratio = np.array([RATIOS[speed_class(op_type)] for op_type in graph.op_types])
+    widest = np.zeros(graph.num_ops)
+    is_known = np.zeros(graph.num_ops, dtype=bool)
+    for producer, shape in zip(graph.tensor_producer.tolist(), graph.tensor_shapes, strict=True):
+        if shape and DYNAMIC not in shape:
+            is_known[producer] = True
+            widest[producer] = max(widest[producer], math.prod(shape))
+    busy = (widest + full_width / SPLIT) / np.maximum(widest + full_width, 1)
+    return np.where(is_known & (widest > 0), ratio * busy, ratio)

@@ -34,7 +34,7 @@ from placekit.cost_models.anchors import anchors_of
 from placekit.cost_models.base import Progress, graph_of
 from placekit.cost_models.device_spec import DeviceSpec
 from placekit.cost_models.device_table import get_spec, guess_spec, spec_from_values
-from placekit.cost_models.memory_model import MemoryModel, op_memory
+from placekit.cost_models.memory_model import op_memory
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
@@ -59,8 +59,6 @@ class Analytic:
         (see :func:`~placekit.cost_models.device_table.guess_spec`).
     fuse
         True to put elementwise ops into the group of the convolution or matrix product before them.
-    memory_model
-        ``"peak"`` or ``"sum"``; see :mod:`placekit.cost_models.memory_model`.
 
     Raises
     ------
@@ -79,7 +77,6 @@ class Analytic:
 
     specs: Mapping[str, str | DeviceSpec] = field(default_factory=dict)
     fuse: bool = True
-    memory_model: MemoryModel = "peak"
 
     def __post_init__(self) -> None:
         found = {kind: get_spec(spec) if isinstance(spec, str) else spec for kind, spec in self.specs.items()}
@@ -87,7 +84,7 @@ class Analytic:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # mappingproxy does not pickle
-        return (type(self), (dict(self.specs), self.fuse, self.memory_model))
+        return (type(self), (dict(self.specs), self.fuse))
 
     __repr__ = short_repr
 
@@ -169,7 +166,7 @@ class Analytic:
             np.zeros(graph.num_tensors) if link is None else link.time_s(graph.tensor_bytes)
             for link in (links[kind] for kind in specs)
         ]
-        op_memory_bytes, blocks = op_memory(source, group, self.memory_model)
+        op_memory_bytes, blocks = op_memory(source, group)
         if progress is not None:
             progress(1, 1, "analytic costs")
         return CostTable(

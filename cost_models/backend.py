@@ -37,15 +37,6 @@ class Backend(Protocol):
             With the reason.
         """
 
-    def method(self, device: Device) -> str:
-        """Return how `device` is measured.
-
-        Raises
-        ------
-        ProfileError
-            It cannot be measured as was asked for.
-        """
-
     def device_facts(self, device: Device) -> dict[str, Any]:
         """Return what a measurement depends on beside model, cores and properties: JSON values."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 from filelock import FileLock, Timeout
 
 from placekit.io.locks import private_folder
@@ -40,7 +41,6 @@ def lock_path() -> Path:
 def measuring(
     what: str,
     *,
-    wait_s: float | None = None,
     path: Path | None = None,
     gives_up: Callable[[], bool] | None = None,
 ) -> Iterator[None]:
@@ -53,8 +53,6 @@ def measuring(
     ----------
     what
         What is measured, for the messages of others who wait.
-    wait_s
-        Longest time to wait; None for ever.
     path
         The lock file; `lock_path` if None.
     gives_up
@@ -63,7 +61,7 @@ def measuring(
     Raises
     ------
     ProfileError
-        Somebody else still measures after `wait_s` or when `gives_up` says so, or the file cannot be opened.
+        Somebody else still measures when `gives_up` says so, or the file cannot be opened.
     """
     path = path or lock_path()
     told = path.with_name(f"{path.name}.json")
@@ -71,7 +69,7 @@ def measuring(
         raise ProfileError(f"the lock file {path} of measurements cannot be opened: it is a link")
     if not path.parent.is_dir():  # filelock would make it
         raise ProfileError(f"the lock file {path} of measurements cannot be opened: there is no folder {path.parent}")
-    lock, start, is_told = FileLock(path), time.perf_counter(), False
+    lock, is_told = FileLock(path), False
     while True:
         try:
             lock.acquire(timeout=0)
@@ -81,12 +79,6 @@ def measuring(
         except OSError as error:
             reason = error.strerror or error
             raise ProfileError(f"the lock file {path} of measurements cannot be opened: {reason}") from error
-        waited_s = time.perf_counter() - start
-        if wait_s is not None and waited_s >= wait_s:
-            raise ProfileError(
-                f"{what} cannot be measured: {holder} is being measured since before {waited_s:.0f} s, the longest "
-                f"wait is {wait_s:g} s"
-            )
         if gives_up is not None and gives_up():
             raise ProfileError(f"{what} was not measured: it gave up waiting for {holder}")
         if not is_told:
@@ -109,7 +101,8 @@ def _holder(path: Path) -> str:
         return "something else"
 
 
-_STAT = Path("/proc/stat")
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
+"""Times of a core that count as busy; stolen time was another virtual machine's, and guest time is inside user time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +116,12 @@ class LoadReading:
     own_cpu_s
         CPU seconds of the work itself: of this process, all its threads together, unless told otherwise.
     foreign_load
-        Share of the watched cores' wall time that other load took, 0 to 1.
-    source
-        ``"busy"``: busy time of the cores minus `own_cpu_s`. ``"starved"``: the share of the wall time in which this
-        process, which never waits while it is measured, had not even one core; a lower bound.
+        Share of the watched cores' wall time that other load took, 0 to 1: their busy time minus `own_cpu_s`.
     """
 
     wall_s: float
     own_cpu_s: float
     foreign_load: float
-    source: str
 
 
 class LoadMeter:
@@ -146,8 +135,6 @@ class LoadMeter:
     ----------
     cores
         Logical CPUs to watch; all that the system counts if empty.
-    stat
-        Where Linux keeps the busy times.
     own_cpu_s
         Tells the CPU seconds so far of the work that is measured; those of this process if None.
 
@@ -159,13 +146,10 @@ class LoadMeter:
     True
     """
 
-    def __init__(
-        self, cores: Sequence[int] = (), stat: Path = _STAT, own_cpu_s: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, cores: Sequence[int] = (), own_cpu_s: Callable[[], float] | None = None) -> None:
         self._cores = frozenset(cores)
-        self._stat = stat
         self._own_cpu_s = own_cpu_s or time.process_time
-        self.reading = LoadReading(0.0, 0.0, 0.0, "starved")
+        self.reading = LoadReading(0.0, 0.0, 0.0)
 
     def __enter__(self) -> Self:
         self._start = (time.perf_counter(), self._own_cpu_s(), self._busy_s())
@@ -174,31 +158,15 @@ class LoadMeter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        wall_s, own_cpu_s = time.perf_counter() - self._start[0], self._own_cpu_s() - self._start[1]
-        before, after = self._start[2], self._busy_s()
-        if before is not None and after is not None and wall_s > 0:
-            (busy_before_s, num_cores), (busy_after_s, _) = before, after
-            # a plugin that binds its own threads can use other cores as well: not more than there was time for
-            own_here_s = min(own_cpu_s, wall_s * num_cores)
-            foreign = (busy_after_s - busy_before_s - own_here_s) / (wall_s * num_cores)
-            source = "busy"
-        else:
-            foreign = 1 - own_cpu_s / wall_s if wall_s > 0 else 0.0
-            source = "starved"
-        self.reading = LoadReading(wall_s, own_cpu_s, min(max(foreign, 0.0), 1.0), source)
+        (start_s, own_before_s, (busy_before_s, num_cores)) = self._start
+        wall_s, own_cpu_s, busy_s = time.perf_counter() - start_s, self._own_cpu_s() - own_before_s, self._busy_s()[0]
+        there_s = wall_s * num_cores
+        # a plugin that binds its own threads can use other cores as well: not more than there was time for
+        foreign_s = busy_s - busy_before_s - min(own_cpu_s, there_s)
+        self.reading = LoadReading(wall_s, own_cpu_s, min(max(foreign_s / there_s, 0.0), 1.0) if there_s > 0 else 0.0)
 
-    def _busy_s(self) -> tuple[float, int] | None:
-        """Return the seconds that the watched cores were busy since boot, and their number; None if not known."""
-        try:
-            lines = self._stat.read_text().splitlines()
-            tick_s = 1 / os.sysconf("SC_CLK_TCK")
-            ticks: list[int] = []
-            for line in lines:
-                name, *values = line.split()
-                if name.startswith("cpu") and name[3:].isdigit() and (not self._cores or int(name[3:]) in self._cores):
-                    user, nice, system, _idle, _iowait, irq, softirq, *rest = map(int, values)
-                    # stolen time was another virtual machine's: foreign as well; guest time is inside user time
-                    ticks.append(user + nice + system + irq + softirq + (rest[0] if rest else 0))
-        except (AttributeError, OSError, ValueError):
-            return None
-        return (sum(ticks) * tick_s, len(ticks)) if ticks else None
+    def _busy_s(self) -> tuple[float, int]:
+        """Return the seconds that the watched cores were busy since boot, and their number."""
+        times = psutil.cpu_times(percpu=True)
+        watched = [each for core, each in enumerate(times) if not self._cores or core in self._cores]
+        return sum(getattr(each, name, 0.0) for each in watched for name in _BUSY), len(watched)

@@ -1,19 +1,13 @@
-"""Bytes that the ops of a model take of a device: the peak of what is alive, or the sum of everything.
+"""Bytes that the ops of a model take of a device: weights, live tensors when they are most, and slots of queues.
 
-``"peak"``
-    Weights, the live tensors when they are most, and the slots of queues: :mod:`placekit.model.memory`. A weight that
-    several ops read counts once per device. The model's inputs and outputs have slots, too, which their ops hold. A
-    view (Reshape, Squeeze, ...) is the tensor that it shows, which lives on until the view's last reader. A tensor
-    inside a group that the device fuses is never written.
-``"sum"``
-    The weights of every op and all of its outputs, as if nothing were ever freed.
+See :mod:`placekit.model.memory`. A weight that several ops read counts once per device. The model's inputs and outputs
+have slots, too, which their ops hold. A view (Reshape, Squeeze, ...) is the tensor that it shows, which lives on until
+the view's last reader. A tensor inside a group that the device fuses is never written.
 
-What a runtime needs beside that (packed copies of weights, scratch memory of kernels) is in neither.
+What a runtime needs beside that (packed copies of weights, scratch memory of kernels) does not count.
 """
 
 from __future__ import annotations
-
-from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,36 +15,19 @@ from numpy.typing import NDArray
 from placekit.cost_models.base import graph_of
 from placekit.cost_models.op_classes import VIEW_TYPES
 from placekit.io.model import ModelSource
-from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import OpGraph, sum_by
+from placekit.model.graph import OpGraph
 from placekit.model.memory import MemoryBlocks, positions
 
-__all__ = ["MEMORY_MODELS", "QUEUE_SLOTS", "MemoryModel", "check_memory_model", "op_memory"]
+__all__ = ["QUEUE_SLOTS", "op_memory"]
 
-MemoryModel = Literal["peak", "sum"]
-MEMORY_MODELS: Final = get_args(MemoryModel)
 QUEUE_SLOTS = 2
 """Slots of a tensor between two stages of a pipeline, as it is run unless told otherwise."""
 SHOWS_ITS_INPUT = VIEW_TYPES - {"Parameter", "Result", "Constant", "ReadValue", "Assign", "ShapeOf"}
 """Types whose output is their first input in another shape."""
 
 
-def check_memory_model(model: str) -> None:
-    """Refuse what is no memory model.
-
-    Raises
-    ------
-    InvalidProblemError
-        With those there are.
-    """
-    if model not in MEMORY_MODELS:
-        raise InvalidProblemError(f"memory model is {model!r}; it must be one of {', '.join(MEMORY_MODELS)}")
-
-
-def op_memory(
-    source: ModelSource | OpGraph, op_group: NDArray[np.int64], model: str = "peak"
-) -> tuple[NDArray[np.float64], MemoryBlocks | None]:
-    """Return ``[num_ops]`` bytes that each op holds alone, and what ops share; None under the model ``"sum"``.
+def op_memory(source: ModelSource | OpGraph, op_group: NDArray[np.int64]) -> tuple[NDArray[np.float64], MemoryBlocks]:
+    """Return ``[num_ops]`` bytes that each op holds alone, and what ops share.
 
     Parameters
     ----------
@@ -58,20 +35,8 @@ def op_memory(
         A model that was read, or a bare graph, whose weights then count for every op that reads them.
     op_group
         ``[num_ops]`` label of the fused group of every op.
-    model
-        See the module docstring.
-
-    Raises
-    ------
-    InvalidProblemError
-        Another model.
     """
-    check_memory_model(model)
     graph = graph_of(source)
-    is_view = np.isin(graph.op_types, sorted(VIEW_TYPES))
-    if model == "sum":
-        written = np.where(is_view[graph.tensor_producer], 0.0, graph.tensor_bytes)
-        return graph.op_weight_bytes + sum_by(graph.tensor_producer, written, graph.num_ops), None
     shared = () if isinstance(source, OpGraph) else source.shared_weights
     own, slots_bytes = graph.op_weight_bytes.copy(), (QUEUE_SLOTS - 1) * graph.tensor_bytes
     for num_bytes, ops in shared:

@@ -13,9 +13,8 @@ import datetime
 import logging
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +26,13 @@ from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.described import anchor_of, described_specs
 from placekit.cost_models.device_spec import DeviceSpec
 from placekit.cost_models.kind_profile import KindProfile
-from placekit.cost_models.memory_model import MemoryModel, op_memory
+from placekit.cost_models.measuring import LoadMeter, measuring
+from placekit.cost_models.memory_model import op_memory
+from placekit.cost_models.openvino.groups import join_groups
+from placekit.cost_models.openvino.machine import cpu_name, running_on, usable_cores
 from placekit.cost_models.stage_costs import STAGE_OVERHEAD
 from placekit.model.costs import CostTable
-from placekit.model.errors import InvalidProblemError, ProfileError, UnsupportedProblemError
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Link, Platform
 
@@ -51,11 +53,6 @@ _SMALL_ERROR = 0.1
 """Relative error at which a measurement is good enough, and is not repeated."""
 _RETRY_AFTER_S = 600.0
 """Age at which one with a larger error is worth another try; before that, all commands use the same one."""
-
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "method": ("auto", "counters", "submodels"),
-    "on_noise": ("accept", "refuse"),
-}
 
 
 @dataclass(frozen=True)
@@ -86,17 +83,11 @@ class Profiled:
     ----------
     repetitions
         Least number of measured inferences; times are medians.
-    method
-        OpenVINO only: ``"counters"``, ``"submodels"``, or ``"auto"``: counters on the CPU, submodels elsewhere.
-    on_noise
-        What to do with a measurement that other load disturbed: ``"accept"`` it with a larger error, or ``"refuse"``.
     max_foreign_load
         Share of the cores' time, 0 to 1, that other load may take before a measurement counts as disturbed.
     budget_s
         Seconds per kind for which a measurement with an error above 10 % is repeated; of every group of ops the lowest
         time is kept.
-    measure_links
-        Measure every link, also those that the platform gives and those of host devices.
     seed
         Seed of the inputs.
     cache
@@ -104,8 +95,6 @@ class Profiled:
         ten minutes; after that they are measured again, and merged.
     core
         OpenVINO core; the shared one if None.
-    memory_model
-        ``"peak"`` or ``"sum"``; see :mod:`placekit.cost_models.memory_model`.
 
     Raises
     ------
@@ -119,20 +108,13 @@ class Profiled:
     """
 
     repetitions: int = 15
-    method: Literal["auto", "counters", "submodels"] = "auto"
-    on_noise: Literal["accept", "refuse"] = "accept"
     max_foreign_load: float = 0.1
     budget_s: float = 10.0
-    measure_links: bool = False
     seed: int = 0
     cache: ProfileCache | None = ProfileCache()  # noqa: RUF009  # frozen, holds no state
     core: openvino.Core | None = None
-    memory_model: MemoryModel = "peak"
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise InvalidProblemError(f"profiled: {name} is {getattr(self, name)!r}; one of {', '.join(choices)}")
         if self.repetitions < 3:
             raise InvalidProblemError(
                 f"profiled: repetitions is {self.repetitions}; at least 3 are needed for a median"
@@ -171,10 +153,8 @@ class Profiled:
         DeviceUnavailableError
             A device that this machine does not have and that has no spec.
         ProfileError
-            A device that cannot run the model, or noise with ``on_noise="refuse"``.
+            A device that cannot run the model.
         """
-        from placekit.cost_models.openvino.groups import join_groups
-
         if isinstance(source, OpGraph):
             raise UnsupportedProblemError(
                 f"graph {source.name!r} cannot be measured, it has no model behind it; use analytic costs, or read a "
@@ -189,8 +169,7 @@ class Profiled:
         measured: dict[str, KindProfile] = {}
         for device, key in zip(devices, keys, strict=True):
             if key not in measured:
-                span = _part_of(progress, len(measured), len(set(keys)), device.kind)
-                measured[key] = self._profile(source, device, key, span)
+                measured[key] = self._profile(source, device, key, _labelled(progress, device.kind))
         profiles = {device.kind: measured[key] for device, key in zip(devices, keys, strict=True)}
         graph = source.graph
         op_group = join_groups(graph, [profile.op_group for profile in profiles.values()])
@@ -212,7 +191,7 @@ class Profiled:
             _tensor_time_s(graph, profiles.get(kind)) if link is None else link.time_s(graph.tensor_bytes)
             for kind, (link, _) in links.items()
         ]
-        op_memory_bytes, blocks = op_memory(source, op_group, self.memory_model)
+        op_memory_bytes, blocks = op_memory(source, op_group)
         return CostTable(
             kinds=platform.kinds,
             op_time_s=np.stack([columns[kind][0] for kind in platform.kinds], axis=1),
@@ -229,7 +208,7 @@ class Profiled:
                 "model": graph.name,
                 "content_hash": source.content_hash,
                 backend.name: backend.version,
-                "cpu": _cpu_name(),
+                "cpu": cpu_name(),
                 "num_groups": int(op_group.max()) + 1,
                 "kinds": {kind: told[kind] for kind in platform.kinds},
                 "links": {kind: _describe(link, origin) for kind, (link, origin) in links.items()},
@@ -247,12 +226,10 @@ class Profiled:
             return TorchBackend()
         from placekit.cost_models.openvino.backend import OpenVinoBackend
 
-        return OpenVinoBackend(self.method, self.core)
+        return OpenVinoBackend(self.core)
 
     def _key_parts(self, source: ModelSource, device: Device) -> dict[str, Any]:
         """Return everything that a measurement of `source` on `device` depends on."""
-        from placekit.cost_models.openvino.machine import usable_cores
-
         backend = self._backend(source)
         core_types = {core.cpu: core.core_type for core in usable_cores()}
         return {
@@ -260,25 +237,21 @@ class Profiled:
             "content_hash": source.content_hash,
             "inputs": [[each.name, list(each.shape), each.dtype] for each in source.inputs],
             backend.name: backend.version,
-            "cpu": _cpu_name(),
+            "cpu": cpu_name(),
             **backend.device_facts(device),
             "properties": dict(device.properties),
             "core_types": sorted(core_types.get(core, "") for core in device.cores),
-            "method": backend.method(device),
             "repetitions": self.repetitions,
             "seed": self.seed,
         }
 
     def _profile(self, source: ModelSource, device: Device, key: str, progress: Progress | None) -> KindProfile:
         """Return the measurement from the cache, or make it and keep it."""
-        from placekit.cost_models.measuring import measuring
-
         stored = self._stored(source, key)
         if stored is not None:
             error = self._error(stored)
             stored = replace(stored, meta={**stored.meta, "error": error, "cached": True})
-            refused = self.on_noise == "refuse" and self._is_disturbed(stored)
-            if not refused and not (error > _SMALL_ERROR and _is_old(stored)):
+            if error <= _SMALL_ERROR or not _is_old(stored):
                 return stored
             _LOGGER.info("costs of %r have an error of %.0f %%; measured once more", device.name, 100 * error)
         with measuring(f"model {source.name!r} on {device.name!r}"):
@@ -306,9 +279,6 @@ class Profiled:
         The circumstances are those of the quietest measurement. A quiet and steady one is not merged with others: it
         stands for itself, as it would have with an empty cache.
         """
-        from placekit.cost_models.measuring import LoadMeter
-        from placekit.cost_models.openvino.machine import running_on
-
         backend = self._backend(source)
         best, start_s, told = earlier, time.perf_counter(), progress
         while True:
@@ -325,11 +295,6 @@ class Profiled:
                 break
             _LOGGER.info("error of %r is %.0f %% after %.0f s; measured again", device.name, 100 * error, spent_s)
             told = _labelled(progress, f"again, +-{error:.0%} so far")
-        if self.on_noise == "refuse" and self._is_disturbed(best):
-            raise ProfileError(
-                f"device {device.name!r}: other load took {best.meta['foreign_load']:.0%} of the cores in the quietest "
-                f"measurement; at most {self.max_foreign_load:.0%} is accepted"
-            )
         return replace(best, meta={**best.meta, "error": self._error(best)})
 
     def _together(self, earlier: KindProfile, new: KindProfile) -> KindProfile:
@@ -359,7 +324,6 @@ class Profiled:
             "wall_s": reading.wall_s,
             "own_cpu_s": reading.own_cpu_s,
             "foreign_load": float(reading.foreign_load),
-            "foreign_load_source": reading.source,
             "cached": False,
         }
 
@@ -370,9 +334,9 @@ class Profiled:
         given = platform.links.get(device.kind)
         if spec is not None:
             return (given, "given") if given else (None if device.is_host else spec.link, "described")
-        if given is not None and not self.measure_links:
+        if given is not None:
             return given, "given"
-        if device.is_host and not self.measure_links:
+        if device.is_host:
             return None, "host"
         return backend.link(device), "measured"
 
@@ -392,25 +356,11 @@ def _tensor_time_s(graph: OpGraph, profile: KindProfile | None) -> NDArray[np.fl
     return measured if len(measured) == graph.num_tensors else np.zeros(graph.num_tensors)
 
 
-def _part_of(progress: Progress | None, index: int, count: int, kind: str) -> Progress | None:
-    """Return a callback that reports its own steps as the `index`-th of `count` equal parts, never going back."""
-    if progress is None:
-        return None
-    furthest = 0
-
-    def report(done: int, total: int, label: str) -> None:
-        nonlocal furthest
-        furthest = max(furthest, 100 * done // max(total, 1))
-        progress(100 * index + furthest, 100 * count, f"{kind}: {label}")
-
-    return report
-
-
 def _labelled(progress: Progress | None, words: str) -> Progress | None:
-    """Return a callback that adds `words` to every label."""
+    """Return a callback that puts `words` before every label."""
     if progress is None:
         return None
-    return lambda done, total, label: progress(done, total, f"{label} ({words})")
+    return lambda done, total, label: progress(done, total, f"{words}: {label}")
 
 
 def _describe(link: Link | None, origin: str) -> dict[str, Any]:
@@ -422,9 +372,3 @@ def _describe(link: Link | None, origin: str) -> dict[str, Any]:
         "latency_s": link.latency_s,
         "bandwidth_bytes_per_s": bandwidth if math.isfinite(bandwidth) else None,  # JSON knows no infinity
     }
-
-
-def _cpu_name() -> str:
-    from placekit.cost_models.openvino.machine import cpu_name
-
-    return cpu_name()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from placekit.model.errors import DeviceUnavailableError, ProfileError
+from placekit.model.errors import DeviceUnavailableError
 
 if TYPE_CHECKING:
     import openvino
@@ -22,16 +22,13 @@ class OpenVinoBackend:
 
     Parameters
     ----------
-    method
-        ``"counters"``, ``"submodels"``, or ``"auto"``.
     core
         OpenVINO core; the shared one if None.
     """
 
     name = "openvino"
 
-    def __init__(self, method: str = "auto", core: openvino.Core | None = None) -> None:
-        self._method = method
+    def __init__(self, core: openvino.Core | None = None) -> None:
         self._given_core = core
 
     @property
@@ -58,22 +55,11 @@ class OpenVinoBackend:
             )
         require_device(device.openvino, self._core)
 
-    def method(self, device: Device) -> str:
-        """Return how `device` is measured; counters mean what they mean on the CPU only."""
-        on_cpu = device.openvino == "CPU"
-        if self._method == "counters" and not on_cpu:
-            raise ProfileError(
-                f"device {device.name!r} ({device.openvino}) cannot be measured with counters, which are understood "
-                "for the CPU only; use submodels"
-            )
-        if self._method != "auto":
-            return self._method
-        return "counters" if on_cpu else "submodels"
-
     def device_facts(self, device: Device) -> dict[str, Any]:
-        """Return the device string and the name of the hardware."""
+        """Return the device string, the name of the hardware, and the way of measuring."""
         hardware = str(self._core.get_property(device.openvino, "FULL_DEVICE_NAME"))
-        return {"device": device.openvino, "hardware": hardware}
+        method = "counters" if device.openvino == "CPU" else "submodels"
+        return {"device": device.openvino, "hardware": hardware, "method": method}
 
     def measure(
         self, source: ModelSource, device: Device, *, repetitions: int, seed: int, progress: Progress | None
@@ -83,7 +69,8 @@ class OpenVinoBackend:
         from placekit.cost_models.openvino.hand_over import with_hand_over
         from placekit.cost_models.openvino.submodels import profile_submodels
 
-        measure = profile_counters if self.method(device) == "counters" else profile_submodels
+        # what the counters of other devices mean is not known
+        measure = profile_counters if device.openvino == "CPU" else profile_submodels
         model = source.load()
         profile = measure(
             self._core,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.base import Progress
 from placekit.cost_models.kind_profile import KindProfile
-from placekit.cost_models.openvino.groups import NO_GROUP, Fusion, RuntimeNode, fuse, runtime_nodes
+from placekit.cost_models.openvino.groups import NO_GROUP, RuntimeNode, fuse, runtime_nodes
 from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.model.errors import ProfileError
 from placekit.model.graph import OpGraph
@@ -271,9 +271,10 @@ def _to_profile(graph: OpGraph, sessions: Sequence[Session], per_session: int, p
     rounding_us = float(_WARM_UPS + per_session)
     typical_s = node_time_s(time_us, rounding_us)
     fusion = fuse(graph, sessions[-1].nodes)
-    node_group, is_named = _locate(names, fusion, sessions[-1].nodes)
+    group_of = dict(zip((node.name for node in sessions[-1].nodes), fusion.node_group.tolist(), strict=True))
+    node_group = np.array([group_of.get(name, NO_GROUP) for name in names], dtype=np.int64)
     is_mapped = node_group != NO_GROUP
-    total_s, mapped_share = float(typical_s.sum()), mapped_share_of(graph, names, typical_s, is_mapped)
+    mapped_share = mapped_share_of(graph, names, typical_s, is_mapped)
     num_groups = fusion.num_groups
     group_time_s = np.zeros(num_groups)
     np.add.at(group_time_s, node_group[is_mapped], typical_s[is_mapped])
@@ -297,19 +298,8 @@ def _to_profile(graph: OpGraph, sessions: Sequence[Session], per_session: int, p
             "sum_of_op_times_s": float(group_time_s.sum()),
             "between_ops_s": max(float(np.percentile(between_s, 10)), 0.0),
             "mapped_share": mapped_share,
-            "named_share": float(typical_s[is_named].sum() / total_s) if total_s else 1.0,
         },
     )
-
-
-def _locate(
-    names: Sequence[str], fusion: Fusion, nodes: Sequence[RuntimeNode]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return ``[num_names]`` group of every node, and whether it names an op itself."""
-    index = {node.name: i for i, node in enumerate(nodes)}
-    at = [index.get(name) for name in names]
-    group = [NO_GROUP if i is None else int(fusion.node_group[i]) for i in at]
-    return np.array(group, dtype=np.int64), np.array([i is not None and bool(fusion.is_named[i]) for i in at])
 
 
 def _relative_spread(

@@ -33,9 +33,6 @@ def few_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.in
     number of stages is the least possible: after the first turn they alternate, so only the first choice matters, and
     the longest alternation has to start on the device that 2. chooses.
 
-    With more devices the choice can be a poor one. The stages (level, device), where the level rises with every
-    change of device, are taken instead where they are fewer (2 of 6000 random placements).
-
     Parameters
     ----------
     graph
@@ -59,28 +56,7 @@ def few_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.in
     O(edges * devices) per turn at worst; a device is looked at again only after it got new work.
     """
     works = np.array([op_type not in _BOUNDARY for op_type in graph.op_types])
-    turns = _Turns(graph, device_of_op, works).run()
-    levels = _levels(graph, device_of_op, works)
-    return levels if levels.max(initial=NO_STAGE) < turns.max(initial=NO_STAGE) else turns
-
-
-def _levels(graph: OpGraph, device_of_op: NDArray[np.int64], works: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """``[num_ops]`` stages (level, device), ``level(op) = max over its producers of (level + device differs)``."""
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
-    among = np.flatnonzero(works[graph.senders] & works[graph.receivers])
-    among = among[np.argsort(rank[graph.senders[among]], kind="stable")]
-    senders, receivers = graph.senders[among], graph.receivers[among]
-    crosses = (device_of_op[senders] != device_of_op[receivers]).tolist()
-    levels = [0] * graph.num_ops  # a list: single items of an array take ten times as long
-    for sender, receiver, rise in zip(senders.tolist(), receivers.tolist(), crosses, strict=True):
-        levels[receiver] = max(levels[receiver], levels[sender] + rise)
-    level = np.array(levels, dtype=np.int64)
-    stage = np.full(graph.num_ops, NO_STAGE, dtype=np.int64)
-    # numbered by level first: an edge between devices leads to a higher one
-    key = level * (device_of_op.max(initial=0) + 1) + device_of_op
-    _, stage[works] = np.unique(key[works], return_inverse=True)
-    return stage
+    return _Turns(graph, device_of_op, works).run()
 
 
 class _Turns:

@@ -59,13 +59,10 @@ class Fusion:
         ``[num_ops]`` group ``0 .. num_groups - 1`` of every op, numbered by first op.
     node_group
         ``[num_nodes]`` group of every runtime node, or `NO_GROUP`.
-    is_named
-        ``[num_nodes]`` True for an executed node that itself names an op of the graph.
     """
 
     op_group: NDArray[np.int64]
     node_group: NDArray[np.int64]
-    is_named: NDArray[np.bool_]
 
     @property
     def num_groups(self) -> int:
@@ -122,7 +119,7 @@ def fuse(graph: OpGraph, nodes: Sequence[RuntimeNode]) -> Fusion:
     """
     num_ops, num_nodes = graph.num_ops, len(nodes)
     is_boundary = [op_type in _BOUNDARY for op_type in graph.op_types]
-    is_named = np.zeros(num_nodes, dtype=bool)
+    is_named = [False] * num_nodes  # itself names an op of the graph
     node_of_op: dict[int, int] = {}
     ties: list[tuple[int, int]] = []  # pairs of nodes that name the same op
     for i, node in enumerate(nodes):
@@ -145,7 +142,7 @@ def fuse(graph: OpGraph, nodes: Sequence[RuntimeNode]) -> Fusion:
     group_of_label = dict(zip(label, op_group.tolist(), strict=True))
     node_group = [group_of_label[int(joined[i])] if is_named[i] else NO_GROUP for i in range(num_nodes)]
     _adopt(nodes, node_group)
-    return Fusion(op_group, np.array(node_group, dtype=np.int64), is_named)
+    return Fusion(op_group, np.array(node_group, dtype=np.int64))
 
 
 def _complete(graph: OpGraph, is_boundary: Sequence[bool], label: list[int]) -> None:

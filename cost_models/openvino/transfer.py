@@ -30,10 +30,8 @@ _REPETITIONS = 9
 def measure_link(device: Device, core: openvino.Core, sizes_bytes: Sequence[int] = TRANSFER_SIZES_BYTES) -> Link:
     """Measure the link between host memory and `device`.
 
-    A host device copies memory on its own cores: the most that a hand-over between core groups can cost, as an
-    executor that passes the tensor itself pays nothing. Another device is measured through its remote tensors, both
-    directions averaged; one without remote tensors through a model that hardly computes, half of each call, which
-    includes half the cost of a call and is thus an upper bound.
+    A device is measured through its remote tensors, both directions averaged; one without remote tensors through a
+    model that hardly computes, half of each call, which includes half the cost of a call and is thus an upper bound.
 
     Parameters
     ----------
@@ -50,8 +48,6 @@ def measure_link(device: Device, core: openvino.Core, sizes_bytes: Sequence[int]
         The device cannot be measured in any of these ways.
     """
     with running_on(device.cores):
-        if device.is_host:
-            return fit_link(sizes_bytes, [_copy_time_s(size) for size in sizes_bytes])
         name = device.openvino or device.name
         try:
             context = core.get_default_context(name)
@@ -95,11 +91,6 @@ def _median_time_s(action: Callable[[], Any]) -> float:
         action()
         samples.append(time.perf_counter() - start)
     return float(np.median(samples))
-
-
-def _copy_time_s(num_bytes: int) -> float:
-    source, target = np.ones(num_bytes, dtype=np.uint8), np.empty(num_bytes, dtype=np.uint8)
-    return _median_time_s(lambda: np.copyto(target, source))
 
 
 def _remote_time_s(context: Any, num_bytes: int) -> float:

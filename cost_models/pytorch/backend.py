@@ -35,14 +35,10 @@ class TorchBackend:
         """Raise unless torch has `device`."""
         torch_device(device)
 
-    def method(self, device: Device) -> str:  # noqa: ARG002  # one way for all
-        """Return how devices are measured."""
-        return "ops"
-
     def device_facts(self, device: Device) -> dict[str, Any]:
-        """Return what torch calls the device, the hardware, and the number of threads."""
+        """Return what torch calls the device, the hardware, the number of threads, and the way of measuring."""
         name = torch_device(device)
-        return {"device": name, "hardware": hardware_name(name), "threads": len(device.cores)}
+        return {"device": name, "hardware": hardware_name(name), "threads": len(device.cores), "method": "ops"}
 
     def measure(
         self, source: ModelSource, device: Device, *, repetitions: int, seed: int, progress: Progress | None

@@ -27,7 +27,6 @@ LINES = {
     "solve M -d nonsense": "OpenVINO offers CPU",
     "solve M --precision nonsense": "precisions are f32, bf16, f16",
     "solve M --costs nonsense": "one of 'analytic', 'profiled'",
-    "solve M --memory-model nonsense": "one of peak, sum",
     "profile M -d nonsense": "OpenVINO offers CPU",
     "calibrate M --executor nonsense": "executors are serial, ",
     "time M P --executor nonsense": "executors are serial, ",

@@ -98,14 +98,6 @@ def test_fused_group_launches_once_and_keeps_its_tensors_inside() -> None:
     np.testing.assert_allclose(costs.op_time_s[1:5, 1], [1 + max(50 + 3, (45 + 10 + 10) / 5), 0, 0, 0])
 
 
-def test_memory_is_weights_and_outputs_and_views_own_nothing() -> None:
-    """What a device has to hold if nothing is ever freed."""
-    model = Analytic({"toy": TOY, "host": "cpu-core-f32"}, memory_model="sum")
-    costs = model.cost_table(block(), toy_platform())
-    assert costs.blocks is None
-    assert costs.op_memory_bytes.tolist() == [0, 50, 15, 10, 10, 0, 1002, 0]
-
-
 def test_transfers_follow_the_platform_and_else_the_spec() -> None:
     """A declared link wins; without one a device has its spec's and a host none."""
     model = Analytic({"toy": TOY, "host": "cpu-core-f32"})

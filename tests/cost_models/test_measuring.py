@@ -2,79 +2,63 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 
 from placekit.cost_models.measuring import LoadMeter
 
 
-def stat(path: Path, *busy_ticks: int) -> Path:
-    """Write a /proc/stat with the given user ticks per core (100 ticks are a second), all else idle."""
-    lines = [f"cpu{i} {ticks} 0 0 500 0 0 0 0 0 0" for i, ticks in enumerate(busy_ticks)]
-    path.write_text("\n".join(["cpu  0 0 0 0 0 0 0 0 0 0", *lines, "intr 12 3"]))
-    return path
+@pytest.fixture
+def cores() -> list[SimpleNamespace]:
+    """Return the busy times of two cores, in seconds."""
+    return [SimpleNamespace(user=0.0, steal=0.0, idle=5.0) for _ in range(2)]
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """Make wall and CPU time stand still until the test moves them."""
+def clock(monkeypatch: pytest.MonkeyPatch, cores: list[SimpleNamespace]) -> Iterator[dict[str, float]]:
+    """Make wall, CPU and busy times stand still until the test moves them."""
     now = {"wall": 10.0, "cpu": 1.0}
-    monkeypatch.setattr(time, "perf_counter", lambda: now["wall"])
-    monkeypatch.setattr(time, "process_time", lambda: now["cpu"])
-    monkeypatch.setattr(os, "sysconf", lambda _name: 100)
-    return now
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "perf_counter", lambda: now["wall"])
+        patch.setattr(time, "process_time", lambda: now["cpu"])
+        patch.setattr(psutil, "cpu_times", lambda percpu: cores if percpu else None)
+        yield now
 
 
-def test_foreign_load_is_busy_time_that_is_not_ours(tmp_path: Path, clock: dict[str, float]) -> None:
-    """In 2 s the watched core was busy for 2 s, of which 1.5 s were ours: a quarter was not; core 1 does not count."""
-    path = tmp_path / "stat"
-    with LoadMeter([0], stat(path, 100, 0)) as meter:
-        clock.update(wall=12.0, cpu=2.5)
-        stat(path, 300, 200)
-    assert meter.reading.foreign_load == pytest.approx(0.25)
-    assert meter.reading.source == "busy"
+@pytest.mark.parametrize(
+    ("watched", "busy_s", "cpu_s", "expected"),
+    [
+        pytest.param([0], [{"user": 2.0}, {"user": 2.0}], 1.5, 0.25, id="core 1 does not count"),
+        pytest.param([], [{"user": 2.0}, {"user": 1.0}], 1.0, 0.5, id="all cores are watched"),
+        pytest.param([0], [{"user": 1.0, "steal": 1.0}, {}], 1.0, 0.5, id="stolen time is foreign"),
+        pytest.param([0], [{"user": 1.0}, {}], 3.0, 0.0, id="own work elsewhere"),
+    ],
+)
+def test_foreign_load_is_busy_time_that_is_not_ours(
+    clock: dict[str, float],
+    cores: list[SimpleNamespace],
+    watched: list[int],
+    busy_s: list[dict[str, Any]],
+    cpu_s: float,
+    expected: float,
+) -> None:
+    """Of the watched cores, during 2 s."""
+    with LoadMeter(watched) as meter:
+        clock.update(wall=12.0, cpu=1.0 + cpu_s)
+        for core, busy in zip(cores, busy_s, strict=True):
+            core.__dict__.update(busy)
+    assert meter.reading.foreign_load == pytest.approx(expected)
     assert meter.reading.wall_s == pytest.approx(2.0)
 
 
-def test_without_cores_all_are_watched(tmp_path: Path, clock: dict[str, float]) -> None:
-    """Two cores, 2 s, 3 busy seconds, 1 ours: 2 of 4 core-seconds were not."""
-    path = tmp_path / "stat"
-    with LoadMeter((), stat(path, 0, 0)) as meter:
-        clock.update(wall=12.0, cpu=2.0)
-        stat(path, 200, 100)
-    assert meter.reading.foreign_load == pytest.approx(0.5)
-
-
-def test_stolen_time_is_foreign(tmp_path: Path, clock: dict[str, float]) -> None:
-    """What another virtual machine took counts."""
-    path = tmp_path / "stat"
-    path.write_text("cpu0 0 0 0 0 0 0 0 0 0 0\n")
-    with LoadMeter([0], path) as meter:
-        clock.update(wall=11.0, cpu=1.5)
-        path.write_text("cpu0 50 0 0 0 0 0 0 50 0 0\n")
-    assert meter.reading.foreign_load == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("content", [None, "", "cpu0 a b c\n", "cpu0 1 2\n"])
-def test_without_busy_times_starvation_is_the_measure(
-    tmp_path: Path, clock: dict[str, float], content: str | None
-) -> None:
-    """No or unreadable /proc/stat: 1.5 CPU seconds in 2 s of work without a pause mean a quarter was taken."""
-    path = tmp_path / "stat"
-    if content is not None:
-        path.write_text(content)
-    with LoadMeter([0], path) as meter:
-        clock.update(wall=12.0, cpu=2.5)
-    assert meter.reading.foreign_load == pytest.approx(0.25)
-    assert meter.reading.source == "starved"
-
-
-def test_own_work_is_not_foreign(tmp_path: Path) -> None:
-    """On the real clock, with busy times that grow by our own work only, nothing is foreign."""
-    with LoadMeter((), tmp_path / "none") as meter:
+def test_the_machine_says_what_its_cores_did() -> None:
+    """On the real clock the load is a share."""
+    with LoadMeter() as meter:
         end = time.perf_counter() + 0.05
         while time.perf_counter() < end:
             pass

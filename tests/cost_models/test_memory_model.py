@@ -10,9 +10,8 @@ import pytest
 
 import placekit as pk
 from placekit.cost_models.analytic import Analytic
-from placekit.cost_models.memory_model import check_memory_model, op_memory
+from placekit.cost_models.memory_model import op_memory
 from placekit.io.model import ModelSource
-from placekit.model.errors import InvalidProblemError
 
 ov = pytest.importorskip("openvino")
 
@@ -33,8 +32,6 @@ def test_a_view_is_what_it_shows_and_a_fused_tensor_is_nothing() -> None:
         for size, start, end in zip(blocks.num_bytes.tolist(), blocks.offsets, blocks.offsets[1:], strict=False)
     ]
     assert found == [(4, [0, 1]), (64, [2, 3, 4, 5, 6])]
-    own, blocks = op_memory(graph, np.arange(7), "sum")
-    assert (own.tolist(), blocks) == ([0, 64, 64, 0, 0, 0, 0], None)
 
 
 def test_a_weight_that_two_ops_read_counts_once_per_device(saved: Callable[..., ModelSource]) -> None:
@@ -60,9 +57,3 @@ def test_a_weight_that_two_ops_read_counts_once_per_device(saved: Callable[..., 
     assert problem.stage_memory.use(device, 2).weights.tolist() == [num_bytes + slots, 0]
     device[readers[1]] = 1
     assert problem.stage_memory.use(device, 2).weights.tolist() == [num_bytes + slots, num_bytes]
-
-
-def test_only_two_models_are_known() -> None:
-    """One line that names the value and the choice."""
-    with pytest.raises(InvalidProblemError, match="memory model is 'most'; it must be one of peak, sum"):
-        check_memory_model("most")

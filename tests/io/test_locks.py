@@ -33,7 +33,7 @@ def test_the_lock_lies_in_a_folder_of_this_user_alone(tmp_path: Path, monkeypatc
     folder = private_folder()
     assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
     assert lock_path().parent == folder
-    with measuring("x", wait_s=0):
+    with measuring("x"):
         assert {each.name for each in folder.iterdir()} <= {"measuring.lock", "measuring.lock.json"}
     folder.chmod(0o777)
     with pytest.raises(PlacekitError, match="no folder of this user alone"):

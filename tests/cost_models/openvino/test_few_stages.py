@@ -23,16 +23,6 @@ def placed_graphs(draw: st.DrawFn, max_ops: int = 12, max_devices: int = 4) -> t
     return OpGraph.from_edges(sorted(names), edges), rng.integers(0, num_devices, num_ops)
 
 
-def num_level_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> int:
-    """Count the stages (level, device), where a level rises whenever the device changes along an edge."""
-    level = [0] * graph.num_ops
-    edges = list(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
-    for op in graph.order.tolist():
-        before = [level[a] + int(device_of_op[a] != device_of_op[op]) for a, b in edges if b == op]
-        level[op] = max(before, default=0)
-    return len(set(zip(level, device_of_op.tolist(), strict=True)))
-
-
 def least_num_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> int:
     """Search all orders of turns, breadth first; a longer turn is never worse, so every turn is as long as it can."""
     before: list[set[int]] = [set() for _ in range(graph.num_ops)]
@@ -62,28 +52,6 @@ def test_stages_can_run_one_after_another(placed: tuple[OpGraph, NDArray[np.int6
     assert sorted(set(stage.tolist())) == list(range(stage.max() + 1))
     assert len(set(zip(stage.tolist(), device_of_op.tolist(), strict=True))) == stage.max() + 1
     assert (stage[graph.senders] <= stage[graph.receivers]).all()
-
-
-@examples(300)
-@given(placed=placed_graphs())
-def test_at_most_as_many_stages_as_levels_give(placed: tuple[OpGraph, NDArray[np.int64]]) -> None:
-    """Never more stages than cutting at every change of device."""
-    graph, device_of_op = placed
-    assert few_stages(graph, device_of_op).max() + 1 <= num_level_stages(graph, device_of_op)
-
-
-def test_levels_are_taken_where_the_turns_were_chosen_badly() -> None:
-    """Placements of which taking turns makes more stages than levels have (found by search) get the levels' number."""
-    for seed in (1246, 3408):
-        rng = np.random.default_rng(seed)
-        num_ops, num_devices = int(rng.integers(1, 30)), int(rng.integers(1, 6))
-        pairs = np.argwhere(np.triu(rng.random((num_ops, num_ops)) < rng.uniform(0.02, 0.5), 1))
-        names = [str(op) for op in rng.permutation(num_ops)]
-        graph = OpGraph.from_edges(sorted(names), [(names[a], names[b]) for a, b in pairs])
-        device_of_op = rng.integers(0, num_devices, num_ops)
-        stage = few_stages(graph, device_of_op)
-        assert stage.max() + 1 == num_level_stages(graph, device_of_op)
-        assert (stage[graph.senders] <= stage[graph.receivers]).all()
 
 
 @examples(300)

@@ -42,7 +42,6 @@ def test_named_ops_join_their_node_and_others_their_consumer() -> None:
     fusion = fuse(CHAIN, nodes)
     assert groups_of(CHAIN, fusion.op_group) == [{"x"}, {"conv", "relu"}, {"reshape", "fc"}, {"out"}]
     assert fusion.node_group.tolist() == [NO_GROUP, 1, NO_GROUP, 2]
-    assert fusion.is_named.tolist() == [False, True, False, True]
 
 
 def test_an_unnamed_op_without_consumers_joins_its_producer() -> None:
