@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.cli.task import TaskOptions, read_task
+from placekit.io.folders import cache_directory
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 
 if TYPE_CHECKING:
@@ -75,8 +76,6 @@ def kept_problem(content_hash: str | None) -> Problem | None:
 
 
 def _path(content_hash: str) -> Path:
-    from placekit.cost_models.cache import cache_directory
-
     return cache_directory() / "problems" / f"{content_hash}.json"
 
 

@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,23 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.io.atomic import write_bytes
+from placekit.io.folders import cache_directory
 from placekit.io.npz_arrays import read_npz
 from placekit.io.reading import parse_json, read_bytes
 from placekit.model.errors import PlacekitError
 
-__all__ = ["ProfileCache", "cache_directory"]
+__all__ = ["ProfileCache"]
 
 _LOGGER = logging.getLogger(__name__)
 _META = "meta"
-
-
-def cache_directory() -> Path:
-    """Return the directory of the cache: ``$PLACEKIT_CACHE``, ``$XDG_CACHE_HOME/placekit`` or ``~/.cache/placekit``."""
-    if own := os.environ.get("PLACEKIT_CACHE"):
-        return Path(own)
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared) / "placekit"
-    return Path("~/.cache/placekit").expanduser()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,24 @@
-"""Folders that appear complete or not at all."""
+"""Folders that appear complete or not at all, and the folder of the cache."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from placekit.model.errors import PlacekitError
 
-__all__ = ["write_folder"]
+__all__ = ["cache_directory", "write_folder"]
+
+
+def cache_directory() -> Path:
+    """Return the directory of the cache: ``$PLACEKIT_CACHE``, ``$XDG_CACHE_HOME/placekit`` or ``~/.cache/placekit``."""
+    if own := os.environ.get("PLACEKIT_CACHE"):
+        return Path(own)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "placekit"
+    return Path("~/.cache/placekit").expanduser()
 
 
 def write_folder(

@@ -19,8 +19,9 @@ from typing import Any
 from placekit.io.needs import require
 from placekit.language.decoder import MAX_BLOCKS, bits_of
 from placekit.language.description import Block, ModelDescription, Part
+from placekit.language.description_cache import cached_description
 from placekit.language.modules import BlockReader, leaves_of
-from placekit.language.stored import scaled_to_files, stored_bytes
+from placekit.language.stored import Group, scaled_to_files, stored_bytes
 from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
 
 __all__ = ["CONFIG", "read_config"]
@@ -62,6 +63,17 @@ def read_config(path: Path, precision: str | None = None) -> ModelDescription:
         raise InvalidFileError(f"{path}: configuration of a diffusion model ({kind}), not of a language model")
     if not isinstance(values.get("model_type"), str):
         raise InvalidFileError(f"{path}: no model_type, so this is no configuration of transformers")
+    name = path.resolve().parent.name if path.name == CONFIG else path.stem
+    in_files = stored_bytes(path.parent) if precision is None and path.name == CONFIG else None
+    stored = None if in_files is None else [sorted(in_files[0].items()), in_files[1]]
+    return cached_description(
+        {"config": values, "name": name, "precision": precision, "stored": stored},
+        lambda: _describe(path, values, precision, name, in_files),
+    )
+
+
+def _built(path: Path, values: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the model on the meta device, and the configuration of its text model."""
     transformers = require(
         "transformers", f"{path}: a configuration", called="transformers and torch", install='"placekit[llm]"'
     )
@@ -70,14 +82,12 @@ def read_config(path: Path, precision: str | None = None) -> ModelDescription:
     transformers.logging.disable_progress_bar()
     try:
         config = _config(path, values, transformers)
-        model = _meta_model(path, config, values)
+        return _meta_model(path, config, values), config.get_text_config(decoder=True)
     except PlacekitError:
         raise
     except Exception as error:  # whatever a configuration with other values than expected raises
         told = " ".join(str(error).split())[:300]
         raise InvalidFileError(f"{path}: transformers cannot build {values['model_type']!r}: {told}") from error
-    text = config.get_text_config(decoder=True)
-    return _describe(path, values, model, text, precision)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -170,10 +180,16 @@ def _stack(path: Path, model: Any, text: Any) -> str:
     return str(max(lists)[2])
 
 
-def _describe(path: Path, values: Mapping[str, Any], model: Any, text: Any, precision: str | None) -> ModelDescription:
+def _describe(
+    path: Path,
+    values: dict[str, Any],
+    precision: str | None,
+    name: str,
+    in_files: tuple[dict[Group, float], str] | None,
+) -> ModelDescription:
+    model, text = _built(path, values)
     stack = _stack(path, model, text)
     bytes_of, stored = _storage(path, values, precision)
-    in_files = stored_bytes(path.parent) if precision is None and path.name == CONFIG else None
     if in_files is not None:
         bytes_of, stored = scaled_to_files(bytes_of, model.named_parameters(), in_files[0]), in_files[1]
     reader = BlockReader(str(path), text, bytes_of)
@@ -191,7 +207,6 @@ def _describe(path: Path, values: Mapping[str, Any], model: Any, text: Any, prec
     further = getattr(text, "num_nextn_predict_layers", 0) or 0
     if further:
         notes.append(f"{further} block(s) for multi-token prediction are not counted: loaded for speculation only")
-    name = path.resolve().parent.name if path.name == CONFIG else path.stem
     return ModelDescription(
         name, model.config.model_type, int(text.hidden_size), int(text.vocab_size),
         stored, tuple(front), tuple(blocks), tuple(_chained(back, state)),

@@ -16,7 +16,7 @@ from typing import Any
 
 from placekit.model.errors import InvalidFileError
 
-__all__ = ["scaled_to_files", "stored_bytes"]
+__all__ = ["Group", "scaled_to_files", "stored_bytes"]
 
 _INDEX = "model.safetensors.index.json"
 _BLOCK = re.compile(r"(?:^|\.)(?:layers|h|blocks?)\.(\d+)\.")
@@ -25,6 +25,7 @@ MAX_HEADER = 100 * 2**20
 """Bytes of a header: the limit of the format."""
 
 Group = tuple[str, int]
+"""What tensors are compared by: `_group`."""
 
 
 def stored_bytes(folder: Path) -> tuple[dict[Group, float], str] | None:

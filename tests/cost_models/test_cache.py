@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placekit.cost_models.cache import ProfileCache, cache_directory
+from placekit.cost_models.cache import ProfileCache
+from placekit.io.folders import cache_directory
 
 KEY = ProfileCache.key({"model": "m"})
 ARRAYS = {"time_s": np.array([1.0, np.nan]), "op_group": np.array([0, 1])}
