@@ -354,7 +354,7 @@ class Planner:
 
         def solve(problem: Problem[Any]) -> Result:
             stop = self.search.stop(time.monotonic() - started)
-            chain = BlockChain()
+            chain = BlockChain(is_even=runtime is not None)
             method = chain if self.search.method == "auto" and chain.supports(problem) is None else self.search.method
             with SolveLine(self.search.time_limit) as line:
                 return solve_problem(

@@ -241,9 +241,19 @@ def _moved(problem: Problem[Any], chain: Chain) -> NDArray[np.float64]:
 
 
 class BlockChain(Method):
-    """Exact dynamic program over runs of blocks, for problems whose classes form a chain."""
+    """Exact dynamic program over runs of blocks, for problems whose classes form a chain.
+
+    Parameters
+    ----------
+    is_even
+        True for runtimes that have as many replicas of every stage: the best such plan, with the bound of all plans.
+    """
 
     name = "blocks"
+
+    def __init__(self, *, is_even: bool = False) -> None:
+        super().__init__()
+        self.is_even = is_even
 
     def supports(self, problem: Problem[Any]) -> str | None:
         """Say what the method cannot do."""
@@ -277,6 +287,10 @@ class BlockChain(Method):
         found = chain_plan(problem)
         if found is None:
             return run.prove_infeasible(Violation("memory", _too_small(problem, chain), unit="bytes"))
+        bound = found.value * (1 - chain.num_blocks * _ROUNDING)
+        if self.is_even:
+            sizes = sorted({choice.devices for choice in found.choices})
+            found = min((even for size in sizes if (even := found.of_size(size))), key=lambda each: each.value)
         at, teams = np.zeros(chain.num_blocks, dtype=np.int64), np.arange(problem.platform.num_devices)
         taken = [0] * len(found.groups)
         for stage in found.stages:
@@ -290,7 +304,7 @@ class BlockChain(Method):
             problem.graph.op_names, problem.platform.device_names, at[chain.block_of_op], team_of_device=teams
         )
         run.offer(placement)
-        run.raise_bound(found.value * (1 - chain.num_blocks * _ROUNDING), "DP over runs of blocks")
+        run.raise_bound(bound, "DP over runs of blocks")
         return run.should_stop() or StopReason.FINISHED
 
 
@@ -304,12 +318,19 @@ class ChainPlan:
         Seconds.
     stages, choices, groups
         Its stages, the sorts of stages of which they are, and the interchangeable devices of which these are.
+    is_sum
+        True for the sum of the stages' seconds, False for the largest.
     """
 
     value: float
     stages: tuple[Stage, ...]
     choices: Sequence[Choice]
     groups: Sequence[tuple[int, ...]]
+    is_sum: bool
+
+    def of_size(self, devices: int) -> ChainPlan | None:
+        """Return the best plan whose stages take as many devices each; None if there is none."""
+        return _planned([each for each in self.choices if each.devices == devices], self.groups, is_sum=self.is_sum)
 
 
 def chain_plan(problem: Problem[Any]) -> ChainPlan | None:
@@ -318,9 +339,12 @@ def chain_plan(problem: Problem[Any]) -> ChainPlan | None:
     assert chain is not None
     groups = _groups(problem)
     choices = list(_choices(problem, chain, groups))
-    is_sum = isinstance(problem.objective, SerialLatency)
-    found = best_chain(choices, [len(group) for group in groups], chain.num_blocks, is_sum=is_sum)
-    return None if found is None else ChainPlan(*found, choices, groups)
+    return _planned(choices, groups, is_sum=isinstance(problem.objective, SerialLatency))
+
+
+def _planned(choices: Sequence[Choice], groups: Sequence[tuple[int, ...]], *, is_sum: bool) -> ChainPlan | None:
+    found = best_chain(choices, [len(group) for group in groups], len(choices[0].cost_s) - 1, is_sum=is_sum)
+    return None if found is None else ChainPlan(*found, choices, groups, is_sum)
 
 
 def is_feasible_chain(problem: Problem[Any]) -> bool:

@@ -182,3 +182,37 @@ def test_eighty_layers_on_twenty_four_machines() -> None:
     ]  # fmt: skip
     assert found[1].result.status is pk.Status.OPTIMAL
     assert found[1].tokens_per_s >= found[0].tokens_per_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "megatron"])
+def test_runtimes_get_as_many_replicas_of_every_stage(runtime: str) -> None:
+    """The best plan of one team size, against every size by itself, where the best plan of all mixes sizes."""
+    kinds = {"h100": 4, "t4": 2}
+    devices = tuple(pk.Device(f"{kind}.{at}", kind, 20e9) for kind, count in kinds.items() for at in range(count))
+    platform = pk.Platform(devices, dict.fromkeys(kinds, pk.Link(20e-6, 20e9)))
+    cases = list(
+        plan_cases(
+            partial(make, DECODERS["llama3-8b"]), Serving(sequences=32), platform, RUNTIMES[runtime], batch=8,
+            objective=pk.Throughput(teams="equal"),
+        )
+    )  # fmt: skip
+    found = best_plan(cases, partial(solve, method=BlockChain(is_even=True)), RUNTIMES[runtime])
+    assert found.result.placement is not None
+    assert found.result.objective is not None
+    problem = found.task.problem
+    told = runtime_arguments(runtime, problem.graph, problem.platform, found.result.placement)
+    assert told.devices
+    by_size = []
+    for size in (1, 2, 4):
+        few = [device for device in devices if int(device.name[-1]) < kinds[device.kind] // size]
+        task = make(
+            DECODERS["llama3-8b"], Serving(sequences=32, batch=8), platform.with_devices(few),
+            objective=pk.Throughput(), contiguity="acyclic",
+        )  # fmt: skip
+        alone = solve(task.problem, BlockChain()).objective
+        by_size.append(np.inf if alone is None else alone / size)
+    assert found.result.objective == pytest.approx(min(by_size), rel=1e-9)
+    mixed = best_plan(cases, partial(solve, method=BlockChain()))
+    assert found.result.lower_bound == pytest.approx(mixed.result.lower_bound)
+    assert mixed.result.objective is not None
+    assert mixed.result.objective <= found.result.objective
