@@ -78,7 +78,8 @@ def cost_facts(costs: CostTable) -> dict[str, str]:
     import numpy as np
 
     told = costs.provenance
-    parts = [str(told.get("source", "given"))]
+    source = str(told.get("source", "given"))
+    parts = ["analytic (modelled, error unknown)" if source == "analytic" else source]
     kinds = told.get("kinds")
     measured = [each for each in kinds.values() if isinstance(each, Mapping)] if isinstance(kinds, Mapping) else []
     dates = sorted(str(each["date"]) for each in measured if "date" in each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.cli.answers import keep_problem, result_beside, stem_of
-from placekit.cli.console import check_writable
+from placekit.cli.console import check_writable, print_line
 from placekit.io.atomic import STDOUT, encode_json, is_special, write_together
 from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.model.sizes import format_seconds
 from placekit.solve.result import SOLVER_TOLERANCE
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class OutputFiles:
 
         The problem is kept, for what is asked of the result later.
 
+        An answer to another problem is replaced, and stderr says which.
+
         With `certificate`, the result's certificate is written if it proves the whole bound.
 
         Raises
@@ -95,7 +99,12 @@ class OutputFiles:
         PlacekitError
             A file that cannot be written.
         """
-        if self._has_better(result):
+        before = self._before()
+        if before is not None and before.problem_hash != result.problem_hash:
+            print_line(
+                f"warning: {self.result} replaces the answer to {_other_problem(before, problem)}", file=sys.stderr
+            )
+        if before is not None and self._is_better(before, result):
             if not self.is_asked:
                 aside = self._beside(result.method)
                 return aside._write(result, problem, certificate=certificate) | {BETTER: str(self.placement)}
@@ -103,19 +112,26 @@ class OutputFiles:
             return self._write(result, problem, certificate=certificate) | {EARLIER: earlier}
         return self._write(result, problem, certificate=certificate)
 
-    def _has_better(self, result: Result) -> bool:
-        """Return True if the file that `result` would replace has a better placement of the same problem."""
-        from placekit.io.placement_json import read_placement
+    def _before(self) -> Result | None:
+        """Return the result that would be replaced; None if there is none, or none that can be read."""
         from placekit.io.result_json import read_result
 
-        if self.result is None or not (self.result.is_file() and self.placement.is_file()):
+        if self.result is None or not self.result.is_file():
+            return None
+        try:
+            return read_result(self.result)
+        except PlacekitError:  # not placekit's, or of a version that nobody can read
+            return None
+
+    def _is_better(self, before: Result, result: Result) -> bool:
+        """Return True if the files of `before` have a better placement of the same problem."""
+        from placekit.io.placement_json import read_placement
+
+        if before.objective is None or before.problem_hash is None or before.problem_hash != result.problem_hash:
             return False
         try:
-            before = read_result(self.result)
             placed = read_placement(self.placement).ops
-        except PlacekitError:  # not placekit's, or of a version that nobody can read
-            return False
-        if before.objective is None or before.problem_hash is None or before.problem_hash != result.problem_hash:
+        except PlacekitError:  # no file, or not placekit's
             return False
         if before.placement is None or before.placement.as_dict() != placed:
             return False
@@ -155,6 +171,17 @@ def file_facts(written: Mapping[str, str]) -> dict[str, str]:
     if better is not None:
         lines["kept"] = f"the better placement of an earlier solve in {better}"
     return lines if earlier is None else lines | {"renamed": f"the placement of an earlier solve to {earlier}"}
+
+
+def _other_problem(before: Result, problem: Problem) -> str:
+    """Return the name and objective of an earlier problem, and in what it differs from `problem`."""
+    found = "none found" if before.objective is None else format_seconds(before.objective)
+    terms = problem.terms
+    differ = [name for name, value in terms.items() if before.problem_terms and before.problem_terms.get(name) != value]
+    names = ", ".join(differ[:3]) + (", ..." if len(differ) > 3 else "")
+    return f"{before.problem_name} for {before.objective_name} ({found})" + (
+        f", which differs in: {names}" * bool(names)
+    )
 
 
 def _set_aside(path: Path) -> Path:

@@ -61,8 +61,8 @@ def require_serial(placement: Path, model: Path, runtime: str) -> None:
     takes = "slower" if serial_s is None else f"{format_seconds(serial_s)} per sample"
     raise InvalidProblemError(
         f"{runtime} runs the parts of a placement one after another: {takes}, not the {format_seconds(promised)} of "
-        f"{result.objective_name}{alone}; solve for it with `placekit solve {model} --objective serial-latency`, or "
-        "export this one with --force"
+        f"{result.objective_name}{alone}; solve for it with `placekit solve {model} --objective serial-latency` "
+        "and your other options, or export this one with --force"
     )
 
 

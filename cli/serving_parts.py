@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from placekit.cli.facts import problem_facts
 from placekit.cli.files import file_facts
 from placekit.cli.render import fact_lines, plain_table, result_lines
-from placekit.cli.units import format_bytes, format_count, format_share, format_time
+from placekit.cli.units import format_bytes, format_count, format_share
 from placekit.cli.verdicts import verdict_lines
 from placekit.language.context import ContextPoint
 from placekit.language.description import ModelDescription
@@ -21,6 +21,7 @@ from placekit.language.report import ServingReport
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.task import LanguageTask
 from placekit.model.platform import Platform
+from placekit.model.sizes import format_seconds
 
 __all__ = ["Answer", "answer_parts", "model_told", "serving_lines"]
 
@@ -190,7 +191,7 @@ def _context_lines(answer: Answer) -> Iterator[RenderableType]:
     for each in answer.points:
         report = each.plan.report
         assert report is not None
-        per_token = "-" if report.time_per_token_s is None else format_time(report.time_per_token_s)
+        per_token = "-" if report.time_per_token_s is None else format_seconds(report.time_per_token_s)
         table.add_row(f"{each.context:,}", f"{report.tokens_per_s:.4g}", per_token, str(len(report.memory)))
     yield table
 
@@ -216,7 +217,7 @@ def _plan_lines(title: str, compared: Mapping[str, ServingPlan | None]) -> Itera
             continue
         report = plan.report
         seconds = (report.time_to_first_token_s, report.time_per_token_s)
-        times = ["-" if each is None else format_time(each) for each in seconds]
+        times = ["-" if each is None else format_seconds(each) for each in seconds]
         table.add_row(what, f"{report.tokens_per_s:.4g}", *times)
     yield table
 
@@ -260,10 +261,10 @@ def serving_lines(task: LanguageTask, report: ServingReport) -> Iterator[Rendera
     yield ""
     facts = {}
     if report.time_to_first_token_s is not None:
-        facts["first token"] = f"{format_time(report.time_to_first_token_s)} after the prompt"
+        facts["first token"] = f"{format_seconds(report.time_to_first_token_s)} after the prompt"
     if report.time_per_token_s is not None:
-        facts["per token"] = format_time(report.time_per_token_s)
-    facts["request"] = f"{format_time(report.request_s)} from end to end"
+        facts["per token"] = format_seconds(report.time_per_token_s)
+    facts["request"] = f"{format_seconds(report.request_s)} from end to end"
     told = "tokens/s" if task.serving.generated else "prompt tokens/s"
     facts["rate"] = f"{report.tokens_per_s:.4g} {told}, {report.requests_per_s:.4g} requests/s"
     if report.batches < report.batches_to_fill:

@@ -42,7 +42,7 @@ def test_pattern_stands_for_these_ops(graph: pk.OpGraph, pattern: str, ops: list
     ("pattern", "says"),
     [
         ("haed", "problem 'named' has no op 'haed'; did you mean 'head'"),
-        ("type:Conv*", "has no op 'type:Conv\\*'"),
+        ("type:Conv*", "has no op 'type:Conv\\*'; its types are Add"),
         ("re:(", "no regular expression"),
         ("layers.2*", "has no op 'layers.2\\*'"),
     ],

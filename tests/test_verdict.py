@@ -89,6 +89,20 @@ def test_split_because_nothing_else_fits() -> None:
     )
 
 
+def test_pinned_ops_make_no_split() -> None:
+    """What a pin puts elsewhere is no advice to split: the rest of the model is on one device."""
+    pinned = TWO.replace(objective=SerialLatency(), contiguity=None, pinned=np.array([0, -1]))
+    told = verdict(pinned, Placement.of(pinned, [0, 1]))
+    assert (told.choice, told.use, told.split) == ("device", "gpu.0 with pinned ops elsewhere", False)
+    assert told.sentence == "Do not split: gpu.0 with pinned ops elsewhere takes 6 ms for one sample."
+
+
+def test_modelled_costs_are_named() -> None:
+    """A reader sees that no number was measured."""
+    problem = TWO.replace(costs=TWO.costs.replace(provenance={"source": "analytic"}))
+    assert verdict(problem, Placement.of(problem, [0, 1])).sentence.endswith("; costs are modelled, not measured.")
+
+
 def test_no_split_for_a_gain_below_the_error_of_the_costs() -> None:
     """105 against 100 ms: a gain, but less than the error of 8 %."""
     problem = chain([[98 * MS, 200 * MS], [7 * MS, 2 * MS]], {"cpu": 1, "gpu": 1}, objective=SerialLatency())

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from placekit.model.errors import InvalidFileError, PlacekitError
 
@@ -214,12 +214,12 @@ def validated(model: type[Model], data: Any, path: str | Path) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise InvalidFileError(f"{path}: {_first_problem(error, data)}") from None
+        raise InvalidFileError(f"{path}: {_first_problem(error, data, model)}") from None
     except (OverflowError, RecursionError) as error:  # an integer beyond every float; nesting beyond the stack
         raise InvalidFileError(f"{path}: a value is out of range: {error}") from None
 
 
-def _first_problem(error: ValidationError, data: Any) -> str:
+def _first_problem(error: ValidationError, data: Any, model: type[BaseModel]) -> str:
     problems = error.errors(include_url=False, include_context=False)
     first = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -228,13 +228,29 @@ def _first_problem(error: ValidationError, data: Any) -> str:
     if first["type"] == "missing":
         return f"{place} is missing{more}"
     if first["type"] == "extra_forbidden":
-        return f"{place} is an unknown field{more}"
+        return f"{place} is an unknown field{more}; fields are {', '.join(_fields_at(model, location[:-1]))}"
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if first["type"] == "too_short" and not first["input"]:
         return f"{place} is {first['input']!r}; it must not be empty{more}"
     if first["type"] == "value_error":
         return f"{place}: {message}{more}" if location else f"{message}{more}"
     return f"{place} is {reprlib.repr(first['input'])}; it should be {message}{more}"
+
+
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Return the names of the fields that the object at `location` can have."""
+    models = [model]
+    for step in location:  # keys and indices of containers do not name a field: the models stay
+        annotations = [each.model_fields[step].annotation for each in models if step in each.model_fields]
+        models = [inner for annotation in annotations for inner in _models_in(annotation)] or models
+    return [field.alias or name for each in models for name, field in each.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models that an annotation holds, such as ``dict[str, Model] | None``."""
+    if hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
 def _place(location: tuple[int | str, ...], data: Any) -> str:

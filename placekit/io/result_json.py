@@ -46,7 +46,7 @@ def read_result(path: str | Path) -> Result:
     data = read_json(path)
     kind = kind_of_document(data, path)
     if kind != "result":
-        raise InvalidFileError(f"{path}: a {kind} file is no result")
+        raise InvalidFileError(f"{path}: a {kind} file is no result; give the NAME.result.json that `solve` wrote")
     model = validated(ResultModel, data, path)
     for field, value, allowed in (("status", model.status, Status), ("stop_reason", model.stop_reason, StopReason)):
         if value not in set(allowed):

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from placekit.model.errors import InvalidProblemError, did_you_mean
 from placekit.model.graph import OpGraph
+from placekit.model.reprs import short_list
 
 __all__ = ["matching_ops", "overridden"]
 
@@ -51,7 +52,10 @@ def matching_ops(graph: OpGraph, pattern: str) -> list[int]:
     else:
         found = [op for op, name in enumerate(graph.op_names) if fnmatchcase(name, pattern)]
     if not found:
-        hint = "" if _WILDCARDS & set(pattern) else did_you_mean(pattern, graph.op_names)
+        if pattern.startswith("type:"):
+            hint = f"; its types are {short_list(sorted(set(graph.op_types)))}"
+        else:
+            hint = "" if _WILDCARDS & set(pattern) else did_you_mean(pattern, graph.op_names)
         raise InvalidProblemError(f"problem {graph.name!r} has no op {pattern!r}{hint}")
     return found
 

@@ -84,7 +84,7 @@ def write_sidecar(
     """
     path = Path(path)
     if path.suffix != ".json":
-        raise PlacekitError(f"{path}: a side-car is a .json file")
+        raise PlacekitError(f"{path}: HETERO's devices go to a JSON file; pass `-o {path}.json`")
     plan = plan_stages(source, placement, platform)
     targets = hetero_devices(plan)
     if not targets:

@@ -74,11 +74,10 @@ class TimingSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not _LEAST_ROUNDS <= self.rounds <= self.max_rounds:
-            raise InvalidProblemError(
-                f"timing: rounds is {self.rounds} and max_rounds {self.max_rounds}; the first must be at least "
-                f"{_LEAST_ROUNDS} for a median, and not more than the second"
-            )
+        if self.rounds < _LEAST_ROUNDS:
+            raise InvalidProblemError(f"rounds is {self.rounds}; a median needs at least {_LEAST_ROUNDS}")
+        if self.max_rounds < self.rounds:
+            raise InvalidProblemError(f"max_rounds is {self.max_rounds}; rounds is {self.rounds}, and must not be more")
         for name in ("warm_up_s", "latency_s", "throughput_s", "time_limit_s", "timeout_s"):
             if not getattr(self, name) >= 0:
                 raise InvalidProblemError(f"timing: {name} is {getattr(self, name)}; it must be >= 0")

@@ -14,12 +14,15 @@ from typing import Any, get_args
 from placekit.model.reprs import MOST_CHARACTERS, short_list
 from placekit.model.sizes import format_seconds
 from placekit.model.teams import JOINT
-from placekit.solve.alternatives import ALL_CORES, Alternative, Form
+from placekit.solve.alternatives import ALL_CORES, WITH_PINNED, Alternative, Form
 
 __all__ = ["LEAST_GAIN", "Evidence", "Verdict", "decide"]
 
 LEAST_GAIN = 0.01
 """Relative gain below which nothing is worth a more complicated way."""
+
+LARGE_ERROR = 0.5
+"""Relative error of costs above which the advice is to measure again."""
 
 _RANK: dict[Form, int] = {form: rank for rank, form in enumerate(get_args(Form))} | {"all cores": 0}
 
@@ -44,6 +47,10 @@ class Evidence:
         Seconds per sample of a stream, of a placement for latency.
     why_none
         Why there is no placement; None if there is one.
+    sample
+        Name of a sample.
+    is_modelled
+        True if no cost was measured.
     """
 
     error: float | None = None
@@ -53,6 +60,8 @@ class Evidence:
     latency_s: float | None = None
     per_sample_s: float | None = None
     why_none: str | None = None
+    sample: str = "sample"
+    is_modelled: bool = False
 
     @property
     def tolerance(self) -> float:
@@ -190,17 +199,21 @@ class _Case:
     evidence: Evidence
 
     def sentence(self) -> str:
-        chosen, mine = self.chosen, self.mine
-        if chosen is None:
+        if self.chosen is None:
             return f"{self.evidence.why_none or 'No placement was found'}."
+        unknown = self.evidence.is_modelled and self.evidence.error is None
+        return f"{self._comparison(self.chosen)}{'; costs are modelled, not measured' * unknown}."
+
+    def _comparison(self, chosen: Alternative) -> str:
+        mine = self.mine
         if mine is None:
-            return f"{self._advice(chosen)}: {self._takes(chosen)}. {self.evidence.why_none or 'No split was found'}."
+            return f"{self._advice(chosen)}: {self._takes(chosen)}. {self.evidence.why_none or 'No split was found'}"
         if chosen.form == "split":
-            return f"{self._split(mine)}{self._tail()}."
+            return f"{self._split(mine)}{self._tail()}"
         if chosen.form == "copies" and mine.form != "split":
             tail = self._tail() if chosen.name == mine.name else ""  # the latency is that of the placement
-            return f"{self._advice(chosen)}: {self._called(chosen)} is {self._over_single(chosen)}{tail}."
-        return f"{self._advice(chosen)}: {self._simpler(chosen, mine)}."
+            return f"{self._advice(chosen)}: {self._called(chosen)} is {self._over_single(chosen)}{tail}"
+        return f"{self._advice(chosen)}: {self._simpler(chosen, mine)}"
 
     def _advice(self, chosen: Alternative) -> str:
         if chosen.form == "all cores":
@@ -237,12 +250,13 @@ class _Case:
             faster = "as fast" if theirs > ours * (1 - 1e-9) else f"{_times(ours, theirs)} faster"
             both = f"{format_seconds(theirs)}{self._unit} against {format_seconds(ours)} of {self._whose(mine)}"
             return f"{called} is {faster}, {both}"
-        share = f"{(theirs / ours - 1) * 100:.2g} %"
+        share = _percent(theirs / ours - 1)
         both = f"{format_seconds(theirs)}{self._unit} against {format_seconds(ours)} of {self._whose(mine)}"
         error = self.evidence.error
         if error is None or error < LEAST_GAIN:
             return f"{called} is within {share}, {both}; the gain is too small to be worth it"
-        return f"{called} is within {share}, {both}; that is less than {self.evidence.error_of} ({error * 100:.2g} %)"
+        told = f"{called} is within {share}, {both}; that is less than {self.evidence.error_of} ({_percent(error)})"
+        return told if error < LARGE_ERROR else f"{told}, too large to decide: repeat this on a quiet machine"
 
     def _room(self, seconds: float) -> str:
         """Say what a split could bring at best."""
@@ -263,23 +277,23 @@ class _Case:
             return f"a copy on each of {_members(each.name)}"
         if each.form == "all cores":
             return f"{ALL_CORES} as one device"
-        return f"{each.name} alone" if each.form == "device" else each.name
+        return f"{each.name} alone" if each.form == "device" and WITH_PINNED not in each.name else each.name
 
     def _whose(self, mine: Alternative) -> str:
         return "the split" if mine.form == "split" else self._called(mine)
 
     @property
     def _unit(self) -> str:
-        return " per sample" if self.evidence.is_rate else " for one sample"
+        return f" {'per' if self.evidence.is_rate else 'for one'} {self.evidence.sample}"
 
     def _tail(self) -> str:
         latency, per_sample, error = self.evidence.latency_s, self.evidence.per_sample_s, self.evidence.error
         told = ""
         if latency is not None:
-            told = f"; latency of one sample {format_seconds(latency)}"
+            told = f"; latency of one {self.evidence.sample} {format_seconds(latency)}"
         elif per_sample:
-            told = f"; in a stream {format_seconds(per_sample)} per sample"
-        return told if error is None else f"{told}; {self.evidence.error_of} is {error * 100:.2g} %"
+            told = f"; in a stream {format_seconds(per_sample)} per {self.evidence.sample}"
+        return told if error is None else f"{told}; {self.evidence.error_of} is {_percent(error)}"
 
 
 def _short(sentence: str) -> str:
@@ -289,6 +303,10 @@ def _short(sentence: str) -> str:
 def _members(name: str) -> str:
     """Return the members of a team for people: the first of many, and how many there are."""
     return short_list(name.split(JOINT))
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.2g} %" if share < 0.995 else f"{share * 100:.0f} %"
 
 
 def _times(slow_s: float, fast_s: float) -> str:

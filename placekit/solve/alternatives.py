@@ -1,6 +1,7 @@
 """Ways of running a model without a split, scored by the judge, as baselines of a placement.
 
-1. *device*: everything on one device. Devices of one kind are equal, so one of each kind is scored.
+1. *device*: everything on one device, but for ops that are pinned elsewhere. Devices of one kind are equal, so one of
+   each kind is scored.
 2. *all cores*: everything on one device made of all cores of the machine, where its costs are known.
 3. *copies*: the whole model on several devices that take samples in turn (throughput only): all devices of one kind,
    and all devices that can hold the model.
@@ -18,6 +19,7 @@ import numpy as np
 
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement, Violation
+from placekit.model.problem import UNPINNED
 from placekit.model.sizes import format_bytes
 from placekit.model.teams import team_name
 from placekit.objectives.evaluate import Evaluation, evaluate
@@ -25,13 +27,16 @@ from placekit.objectives.evaluate import Evaluation, evaluate
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
 
-__all__ = ["ALL_CORES", "Alternative", "Form", "alternatives_of", "form_of"]
+__all__ = ["ALL_CORES", "WITH_PINNED", "Alternative", "Form", "alternatives_of", "form_of"]
 
 Form: TypeAlias = Literal["device", "all cores", "runtime", "copies", "split"]
 """Ways of running a model, the simplest first."""
 
 ALL_CORES = "all cores"
 """Name of the device that is made of all cores of a machine."""
+
+WITH_PINNED = " with pinned ops elsewhere"
+"""End of the name of a device that has all ops but those that are pinned to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +115,14 @@ def alternatives_of(problem: Problem, whole: Problem | None = None) -> tuple[Alt
 
 def _singles(problem: Problem) -> Iterator[Alternative]:
     """Yield the model on one device of each kind: the device that ops are pinned to, if there is one."""
-    platform = problem.platform
-    pinned = set(problem.pinned.tolist())
+    platform, pinned = problem.platform, problem.pinned
     for kind in range(len(platform.kinds)):
         equal = platform.devices_of_kind(kind)
         device = next((d for d in equal if d in pinned), equal[0])
-        placement = Placement.of(problem, np.full(problem.graph.num_ops, device, dtype=np.int64))
-        yield _judged(platform.device_names[device], "device", evaluate(problem, placement), placement)
+        device_of_op = np.where(pinned == UNPINNED, device, pinned)
+        placement = Placement.of(problem, device_of_op)
+        name = platform.device_names[device] + WITH_PINNED * bool((device_of_op != device).any())
+        yield _judged(name, "device", evaluate(problem, placement), placement)
 
 
 def _judged(name: str, form: Form, judged: Evaluation, placement: Placement | None) -> Alternative:

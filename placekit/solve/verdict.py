@@ -66,6 +66,7 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
         used = sorted(set(placement.device_of_op.tolist()))
         name = ", ".join(placement.team_name(d) for d in used)
         mine = Alternative(name, form, judged.objective if judged.is_feasible else None, None, placement)
+        mine = next((each for each in others if each.form == "device" and _is_same(each.placement, placement)), mine)
         if not judged.is_feasible:
             why, mine = _why_none(judged.violations, "not feasible"), None
     errors = [each.costs.error for each in (problem, whole) if each is not None]
@@ -75,11 +76,17 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
     if is_apart and "calibration" not in problem.costs.provenance and max(known, default=0.0) < APART_ERROR:
         known, error_of = [APART_ERROR], "the error of costs of cores that were measured apart"
     latency, per_sample = (None, None) if mine is None else _other_times(problem, mine)
+    told = problem.costs.provenance
     evidence = Evidence(
         max(known, default=None), error_of, bound_s=bound, is_rate=problem.objective.has_pipeline, latency_s=latency,
-        per_sample_s=per_sample, why_none=why,
+        per_sample_s=per_sample, why_none=why, sample="batch of requests" if "serving" in told else "sample",
+        is_modelled=told.get("source") == "analytic",
     )  # fmt: skip
     return decide(mine, others, evidence)
+
+
+def _is_same(one: Placement | None, other: Placement) -> bool:
+    return one is not None and one.as_dict() == other.as_dict()
 
 
 def _why_none(violations: Sequence[Violation], status: str) -> str:

@@ -72,3 +72,18 @@ def test_a_better_placement_stays(call: Call, diamond_file: Path) -> None:
     assert Path("diamond.placement.json.old").read_text() == first
     assert call("solve", diamond_file, "-m", "enumerate").returncode == 0
     assert Path("diamond.placement.json").read_text() == first, "a better answer replaces a worse one"
+
+
+def test_a_replaced_answer_to_another_problem_is_named(call: Call, diamond_file: Path) -> None:
+    """Another objective or memory limit makes another problem, and stderr tells what its answer replaces."""
+    line = ("solve", diamond_file, "-m", "enumerate")
+    assert "replaces" not in call(*line).stderr
+    again = call(*line)
+    assert "replaces" not in again.stderr, "the same problem"
+    other = call(*line, "--objective", "serial-latency", "--json")
+    told = " ".join(other.stderr.split())
+    assert "warning: diamond.result.json replaces the answer to diamond for throughput (" in told
+    assert "which differs in: objective" in told
+    assert json.loads(other.stdout)["files"]["placement"] == "diamond.placement.json"
+    limited = call(*line, "--objective", "serial-latency", "--memory", "CPU=1GiB")
+    assert "which differs in: device CPU" in " ".join(limited.stderr.split())

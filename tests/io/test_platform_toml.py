@@ -131,7 +131,10 @@ DEVICE = '[[device]]\nname = "A"\nkind = "acc"\n'
         (DEVICE + '[[direct_link]]\nkinds = ["acc", "gpu"]\n', "'acc-gpu' of unknown kind 'gpu'; kinds are acc"),
         (DEVICE + "[[direct_link]]\nnodes = true\n", "nodes is an unknown field"),
         (DEVICE + "[links.acc]\nlatency_s = 1.0\n", "links is an unknown field"),
-        (DEVICE + "[link.acc]\nlatency = 1.0\n", r"link\.acc\.latency is an unknown field"),
+        (
+            DEVICE + "[link.acc]\nlatency = 1.0\n",
+            r"link\.acc\.latency is an unknown field; fields are lat",
+        ),
         (DEVICE + "[link.gpu]\nlatency_s = 1.0\n", "link of unknown kind 'gpu'; kinds are acc"),
         (DEVICE + "[link.acc]\nlatency_s = nan\n", r"link\.acc\.latency_s is nan; it should be a finite number"),
         (
@@ -151,7 +154,7 @@ DEVICE = '[[device]]\nname = "A"\nkind = "acc"\n'
             DEVICE + 'spec = "npu"\n' + DEVICE.replace('"A"', '"B"') + 'spec = "gpu"\n',
             r"device\[1\] \('B'\) has spec 'gpu', but its kind 'acc' has 'npu'",
         ),
-        (DEVICE + "[spec.x]\nspeed = 1\n", r"spec\.x\.speed is an unknown field"),
+        (DEVICE + "[spec.x]\nspeed = 1\n", r"spec\.x\.speed is an unknown field; fields are base, dense_flops_per_s"),
     ],
 )
 def test_broken_platform_is_a_named_error(tmp_path: Path, text: str, message: str) -> None:

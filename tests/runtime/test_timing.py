@@ -219,7 +219,7 @@ def test_contender_that_was_not_measured_has_no_numbers() -> None:
     ("change", "message"),
     [
         ({"rounds": 2}, "rounds is 2"),
-        ({"rounds": 20}, "max_rounds 15"),
+        ({"rounds": 20}, "max_rounds is 15"),
         ({"latency_s": -1.0}, "latency_s is -1"),
         ({"latency_s": 0.0, "throughput_s": 0.0}, "nothing to measure"),
         ({"max_foreign_load": 2.0}, "share, 0 to 1"),
