@@ -62,7 +62,7 @@ DEFAULT_CHUNK = 2048
 
 @dataclass(frozen=True)
 class DecoderNumbers:
-    """Numbers of a decoder; None for what its name says."""
+    """Numbers of a decoder; None where the name decides."""
 
     panel: ClassVar[str] = "Model"
 
@@ -133,12 +133,12 @@ class ServingOptions:
     ] = None
 
     def serving(self, default_chunk: int | None) -> Serving:
-        """Return the requests; all sequences in one batch unless `batch` says otherwise.
+        """Return the requests; without `batch` all sequences are one batch.
 
         Raises
         ------
         InvalidProblemError
-            A phase or a number that no request has.
+            An unknown phase, or a number out of range.
         """
         tokens = parse_phases(self.phase or [])
         chunk = default_chunk if self.chunk is None else self.chunk or None
@@ -148,7 +148,7 @@ class ServingOptions:
 
 @dataclass(frozen=True)
 class ServingGoal(GoalChoice):
-    """Objective of serving; None where nothing was said."""
+    """Objective of serving; None for the default."""
 
     panel: ClassVar[str] = OBJECTIVE
     beside: ClassVar[tuple[str, ...]] = ("runtime", "goal", "tensor_parallel", "apart")
@@ -199,7 +199,7 @@ class ServingGoal(GoalChoice):
 
 @dataclass(frozen=True)
 class LlmOptions:
-    """Everything beside the name of a language model that makes a problem."""
+    """Options that, with the name of a language model, make a problem."""
 
     panel: ClassVar[str] = OUTPUT
 
@@ -268,22 +268,22 @@ def llm(
 
 @dataclass(frozen=True)
 class Planner:
-    """Planner of the plans that were asked for.
+    """Planner for one model, one platform and the options.
 
     Parameters
     ----------
     name
-        How a runtime's line calls the model.
+        Name of the model in a launch line.
     make
-        From what is served, and devices, to a task.
+        Function that makes a task of requests and devices.
     told
-        From a task to a sentence about its model.
+        Function that describes the model of a task.
     machine, usable
-        Devices with all of their memory, and with what the headroom leaves.
+        Devices with all of their memory, and without the headroom.
     runtime
-        Whose rules hold; None for no runtime's.
+        Runtime whose rules hold; None for no rules.
     headroom
-        What stays free of every device, as asked or as the runtime has it.
+        Memory that stays free on every device, as the options or the runtime set it.
     asked, search
         Options.
     """
@@ -305,7 +305,7 @@ class Planner:
         Raises
         ------
         PlacekitError
-            Bad input, or an option that does not go with the model or the runtime.
+            Bad input, or an option that the model or the runtime does not take.
         """
         runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
         machine = replace(asked.memory, headroom=None).apply(_with_sheet_memory(read_platform(asked.platform)))
@@ -315,7 +315,7 @@ class Planner:
         return cls(name or "MODEL", make, told, machine, usable, runtime, headroom, asked, search)
 
     def answer(self) -> Answer:
-        """Return the plan that is asked for, and what goes with it."""
+        """Return the plan, its comparisons and its launch lines."""
         goal = self.asked.goal
         serving = self.asked.requests.serving(DEFAULT_CHUNK if self.runtime is None else self.runtime.chunk)
         found = self.plans(serving, self.runtime)
@@ -348,7 +348,7 @@ class Planner:
         *,
         apart: bool = False,
     ) -> list[ServingPlan]:
-        """Return the plans of which the best is wanted, on the usable devices or on some of them."""
+        """Return one plan for every case (batch size, degree, experts), on `platform` or all usable devices."""
         goal, batch = self.asked.goal, self.asked.requests.batch
         started = time.monotonic()
 
@@ -369,7 +369,7 @@ class Planner:
         return plans(apart_cases(cases) if apart else cases, solve, runtime)
 
     def _phases(self, shared: ServingPlan, serving: Serving) -> dict[str, ServingPlan]:
-        """Return the plan for both phases on the same devices, and the one with the phases apart, if asked for."""
+        """Return, with `--apart`, the plan with shared devices and the one with the phases apart."""
         if not self.asked.goal.apart:
             return {}
         if self.runtime is not None and not self.runtime.has_phases_apart:
@@ -378,14 +378,14 @@ class Planner:
         return {"on the same devices": shared, "apart": apart}
 
     def _experts(self, found: list[ServingPlan], serving: Serving) -> dict[str, ServingPlan | None]:
-        """Return plans with experts on the host, without, and of the host alone; none if no plan has such experts."""
+        """Return the best plans with experts on the host, without, and on the host alone; empty without the first."""
         hosted = [plan for plan in found if plan.task.hosted_blocks and plan.report is not None]
         if not hosted:
             return {}
         best = fastest(hosted)
         host = self.usable.with_devices(device for device in self.usable.devices if device.is_host)
         alone: ServingPlan | None = None
-        with suppress(PlacekitError):  # it may lack the memory for activations
+        with suppress(PlacekitError):  # the host may lack memory for activations
             alone = fastest(self.plans(serving, self.runtime, host))
         return {
             f"experts of {best.task.hosted_blocks} blocks on the host": best,
@@ -394,12 +394,12 @@ class Planner:
         }
 
     def _degrees(self, runtime: ServingRuntime | None) -> tuple[int, ...]:
-        """Return the degrees that were asked for; 1 for a runtime that is only compared and has no others."""
+        """Return the tensor-parallel degrees to try; only 1 to compare with a runtime that has no others."""
         is_compared = runtime is not None and self.runtime is None and not runtime.is_parallel
         return (1,) if is_compared else parse_degrees(self.asked.goal.tensor_parallel)
 
     def _plan_or_none(self, serving: Serving, runtime: ServingRuntime) -> ServingPlan | None:
-        """Return the best plan under the rules of a runtime; None if it cannot run the model, or not here."""
+        """Return the best plan under the rules of a runtime; None if it cannot run the model on these devices."""
         try:
             return self.plan(serving, runtime)
         except PlacekitError:
@@ -408,7 +408,7 @@ class Planner:
     def _made(
         self, runtime: ServingRuntime | None, serving: Serving, platform: Platform, **choices: Any
     ) -> LanguageTask:
-        """Return the task, whose costs tell exports what is served."""
+        """Return the task; its costs carry the requests, which exports need."""
         task = self.make(serving, platform, **choices)
         served = {
             "runtime": None if runtime is None else runtime.name,
@@ -425,7 +425,7 @@ class Planner:
         return replace(task, problem=task.problem.replace(costs=costs))
 
     def _cases(self, serving: Serving) -> list[LanguageTask]:
-        """Return the problems of one batch of all sequences: what fits does not depend on batches."""
+        """Return the problems with all sequences in one batch, since memory does not depend on batches."""
         goal = self.asked.goal
         return list(
             plan_cases(
@@ -441,7 +441,7 @@ class Planner:
         )
 
     def _rules(self) -> Iterator[tuple[str, ServingRuntime]]:
-        """Yield runtimes of equal rules together: their names, and one of them."""
+        """Yield each set of runtimes with equal rules: their names, and one of them."""
         by_rule: dict[tuple[str, str], list[ServingRuntime]] = {}
         for runtime in RUNTIMES.values():
             if any(not device.is_host for device in self.machine.devices) or runtime.host != "none":
@@ -451,7 +451,7 @@ class Planner:
 
 
 def plan_lines(runtime: str, model: str, task: LanguageTask, placement: Placement) -> tuple[str, ...]:
-    """Return lines to paste for a plan: those of one server, or of one for each phase."""
+    """Return the launch lines of a plan: of one server, or of one for each phase."""
     if task.undivided is None:
         return launch_lines(runtime, model, task.problem, placement)
     served = task.problem.costs.provenance.get("serving", {})
@@ -463,7 +463,7 @@ def plan_lines(runtime: str, model: str, task: LanguageTask, placement: Placemen
 
 
 def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Placement) -> tuple[str, ...]:
-    """Return lines to paste: of a shell or of Python, and those of a settings file."""
+    """Return lines of a shell, of Python or of a settings file that start the runtime with a placement."""
     graph, platform = problem.graph, problem.platform
     if runtime in ARGUMENT_RUNTIMES:
         served = problem.costs.provenance.get("serving", {})
@@ -480,12 +480,12 @@ def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Pla
 def language_model(
     name: str | None, asked: LlmOptions, machine: Platform
 ) -> tuple[MakeTask, Callable[[LanguageTask], str]]:
-    """Return what makes tasks of a shape or of a model file, and what says a sentence about it.
+    """Return a function that makes tasks of a model, and one that describes the model of a task.
 
     Raises
     ------
     PlacekitError
-        Bad input, or an option that does not go with the model.
+        Bad input, or an option that the model does not take.
     """
     costs = Analytic.from_platform_file(machine)
     numbers, precision = asked.numbers.given, asked.weights.precision
@@ -516,7 +516,7 @@ def language_model(
 
 
 def _with_sheet_memory(platform: Platform) -> Platform:
-    """Return the platform; devices without a limit have that of the accelerator which they name, if it has one."""
+    """Return the platform; devices without a memory limit get that of the data sheet of their spec."""
 
     def limit(kind: str) -> float | None:
         named = DEVICE_TABLE.get(platform.spec_of_kind.get(kind, kind))

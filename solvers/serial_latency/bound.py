@@ -1,4 +1,4 @@
-"""Lower bound of the serial latency: a minimum cut, plus the subgraphs that the cut does not count."""
+"""Lower bound of the serial latency: a minimum cut, plus the cost of the fewest subgraphs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ __all__ = ["SerialLatencyBound", "lower_bounds", "serial_latency_bound", "with_s
 
 
 def with_subgraphs(contraction: Contraction[SerialLatency], bound_s: float) -> float:
-    """Return a lower bound on the serial latency from one on work and transfers, in seconds.
+    """Turn a lower bound on work and transfers into one on the serial latency, in seconds.
 
-    Either one device runs everything, as one subgraph and for a time that is known; or at least two devices run
-    something, and then there are at least two subgraphs, and one for each device that must be used. The smaller of the
-    two cases is the bound.
+    The bound is the smaller of two cases:
+
+    1. One device runs everything, as one subgraph. Its time is known.
+    2. Several devices run ops. Then there are at least two subgraphs, and one for each device that must be used.
     """
     objective = contraction.problem.objective
     cost_s = objective.subgraph_cost_s
@@ -52,18 +53,18 @@ def serial_latency_bound(
 ) -> tuple[float, str, CertificateSource]:
     """Prove a lower bound on the serial latency of every feasible placement; return it with its name and certificate.
 
-    Memory limits and contiguity are left out, and subgraphs are counted from below (`with_subgraphs`, and along paths:
-    :mod:`placekit.solvers.serial_latency.paths`). Without any of the three the bound is the optimum for two kinds; for
-    more kinds it is that of :mod:`placekit.solvers.serial_latency.decomposition`.
+    Memory limits and contiguity are ignored. Subgraphs are counted from below, by `with_subgraphs` and along paths
+    (:mod:`placekit.solvers.serial_latency.paths`). For two kinds, and without these three, the bound is the optimum.
+    For more kinds it is the bound of :mod:`placekit.solvers.serial_latency.decomposition`.
 
     Parameters
     ----------
     problem
-        A problem with the serial-latency objective. Of one without any feasible placement the bound is meaningless.
+        A problem with the serial-latency objective and a feasible placement; otherwise the bound means nothing.
     max_rounds
-        Rounds of the decomposition at most.
+        Largest number of rounds of the decomposition.
     should_stop
-        Asked between two flows; True ends the search with the bound so far.
+        Called between two flows; True ends the search with the bound so far.
 
     Notes
     -----
@@ -115,14 +116,14 @@ def serial_latency_bound(
 def lower_bounds(
     problem: Problem[SerialLatency], *, should_stop: Callable[[], bool] | None = None
 ) -> Iterator[tuple[float, str, CertificateSource]]:
-    """Yield lower bounds in seconds, names and certificates, the quick one first, until it is time to stop."""
+    """Yield lower bounds in seconds with names and certificates, the quick one first."""
     yield (*largest_op(problem), None)
     if should_stop is None or not should_stop():
         yield serial_latency_bound(problem, should_stop=should_stop)
 
 
 class SerialLatencyBound(BoundMethod):
-    """Lower bounds by the fastest device of every op, and by minimum cuts."""
+    """Method that only bounds: by the fastest device of every op, and by minimum cuts."""
 
     def run(self, run: Run[SerialLatency]) -> StopReason:
         """Offer the quick placements, then raise the bound."""

@@ -1,12 +1,13 @@
-r"""Certificates of minimum cuts: the flow through every net, handed out as prices that anybody can check.
+r"""Certificates of minimum cuts: the flow through every net, as prices that anybody can check.
 
-A flow x from the pins of a net through it, of which at most w flows, is a proof that a cut costs no less: whoever is on
-the first side pays his x there. For two labels the weight is :math:`w = c_0 + c_1`, so a share :math:`c_0 / w` of x is
-paid on the first one and the rest is received on the second one; as the x of a net add up to 0, the sum over all is the
-same. For more labels each has a flow of its own.
+1. Claim: a flow x through a net of weight w, with a value for every pin, proves that a cut costs at least the flow.
+   Reason: every pin on the first side pays its x, and the pins together cannot pay more than w.
+2. Two labels: the weight is :math:`w = c_0 + c_1`. A pin pays the share :math:`c_0 / w` of x on the first label and
+   receives the rest on the second. The x of a net add up to 0, so the total is the same.
+3. More labels: each label has a flow of its own.
 
-The certificate (:class:`placekit.solve.certificates.Prices`) is checked exactly, so prices are rounded down to
-whole multiples of a power of two that is small for the net, which makes their sum exact and at most 0.
+The certificate (:class:`placekit.solve.certificates.Prices`) is checked exactly. So prices are rounded down to
+multiples of a power of two that is small for their net: their sum is then exact and at most 0.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from placekit.solvers.serial_latency.labels import Labels
 __all__ = ["PathWeights", "cut_prices", "directed_prices", "flow_prices", "joint_flow"]
 
 MOST_PINS = 200_000
-"""Pins up to which a certificate is written out: about a second."""
+"""Largest number of pins for which a certificate is written, in about a second."""
 DIGITS = 48
-"""Bits of a price, counted from the largest of its net."""
+"""Bits of a price, relative to the largest price of its net."""
 TRIM = 1 - 2.0**-43
-"""Share of a flow that is handed out: capacities were added up in floating point."""
+"""Share of a flow that becomes prices; the rest covers the rounding of added capacities."""
 
 PathWeights = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
 """Senders, receivers and weights of the edges of paths, and the net of each; -1 for an edge inside a class."""
 
 
 def joint_flow(labels: Labels, pin_flow: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``[pins, 2]`` the flow of one cut between two labels, paid on the first and received on the second."""
+    """Return ``[pins, 2]`` the flow of a cut between two labels: paid on the first, received on the second."""
     weight = labels.net_time_s.sum(axis=1, keepdims=True)
     share = np.divide(labels.net_time_s, weight, out=np.zeros_like(labels.net_time_s), where=weight > 0)
     signs = np.array([1.0, -1.0])
@@ -66,11 +67,11 @@ def flow_prices(
     Parameters
     ----------
     contraction
-        The contracted problem, of which `labels` are.
+        The contracted problem.
     labels
-        Its costs; its first nets are those of the contraction, the others those of `paths`.
+        Costs of the contraction: first its nets, then those of `paths`.
     flow_s
-        ``[pins, labels]`` what the class of each pin pays for its net on each label.
+        ``[pins, labels]`` seconds that the class of each pin pays for its net on each label.
     memory_price_s
         Seconds per byte on each label; empty for none.
     paths
@@ -106,7 +107,7 @@ def flow_prices(
 
 
 def directed_prices(contraction: Contraction, labels: Labels, cuts: tuple[Cut | None, Cut | None]) -> Directions | None:
-    """Return the prices of cuts with every transfer from device 0 to device 1, and the other way round.
+    """Return the prices of two cuts: with all transfers from device 0 to device 1, and with all in reverse.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def directed_prices(contraction: Contraction, labels: Labels, cuts: tuple[Cut | 
     labels
         The two devices, in this order, each a label of its own.
     cuts
-        The cuts with device 0, and with device 1, as the first side; None where there is none.
+        Cut with device 0 as the first side, and cut with device 1 as the first side; None if infeasible.
     """
     cases: list[OrderedPrices | None] = []
     for first, cut in enumerate(cuts):
@@ -133,7 +134,7 @@ def directed_prices(contraction: Contraction, labels: Labels, cuts: tuple[Cut | 
 
 
 def _order_ops(contraction: Contraction, edges: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    """Return an edge between ops for each of these edges between classes."""
+    """Return one edge between ops for each given edge between classes."""
     senders, receivers = contraction.problem.order_edges
     num_classes, of = contraction.num_classes, contraction.class_of_op
     keys, at = np.unique(of[senders] * num_classes + of[receivers], return_index=True)
@@ -144,13 +145,13 @@ def _order_ops(contraction: Contraction, edges: NDArray[np.int64]) -> tuple[list
 def _surplus(
     senders: NDArray[np.int64], receivers: NDArray[np.int64], weight: NDArray[np.float64], num_ops: int
 ) -> float:
-    """Return a share of the weights that rounding may have added to one path."""
+    """Return the share by which rounding may have raised the weights along one path."""
     supply = sum_by(senders, weight, num_ops) - sum_by(receivers, weight, num_ops)
     return max(float(supply[supply > 0].sum()) - 1, 0.0) + 4 * np.finfo(np.float64).eps * (len(weight) + 1)
 
 
 def _rounded_down(flow: NDArray[np.float64], offsets: NDArray[np.int64], share: float) -> NDArray[np.float64]:
-    """``[pins]`` a share of the flow, in whole multiples of a unit of each net, so that its sum is at most 0."""
+    """Return ``[pins]`` a share of the flow in multiples of a unit per net, rounded so that its sum is at most 0."""
     if not len(flow):
         return flow
     sizes = np.diff(offsets)

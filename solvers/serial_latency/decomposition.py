@@ -1,17 +1,17 @@
-r"""More than two labels: a lower bound that takes the devices apart, one minimum cut each.
+r"""Lower bound for more than two labels by Lagrangian decomposition: one minimum cut per device.
 
-Work and transfers are a sum over the devices, each a function of the set :math:`S_d` of its classes only:
+Work and transfers are a sum over devices. The term of device d depends on the set :math:`S_d` of its classes only:
 
 .. math:: f_d(S) = \sum_{v \in S} t_{vd} + \sum_n c_{nd} \, [S \text{ splits } n]
 
-and a placement is sets that hold every class exactly once. With a price :math:`\lambda_v` of any sign for that,
+In a placement every class is in exactly one of the sets. With a price :math:`\lambda_v` of any sign on that rule,
 
 .. math:: L(\lambda) = \sum_v \lambda_v + \sum_d \min_S \Big( f_d(S) - \sum_{v \in S} \lambda_v \Big)
 
-is at most the cost of every placement, for which the prices cancel. Each minimum is one minimum cut. The largest
-:math:`L` equals the bound of the linear relaxation with one split variable per net and device; it is approached by
-subgradient steps: the price of a class rises if no device took it and falls if several did (Polyak's rule with the
-objective of a placement as target). It starts at the fastest time of every class, where L is their sum.
+is at most the cost of every placement, because there the prices cancel. Each minimum is one minimum cut. The largest
+:math:`L` equals the bound of the linear relaxation with one split variable per net and device. Subgradient steps
+approach it: the price of a class rises if no device took the class, and falls if several did (Polyak's rule, with the
+objective of a placement as target). Prices start at the fastest time of every class.
 
 References
 ----------
@@ -35,18 +35,18 @@ __all__ = ["Decomposed", "decomposition_bounds"]
 PATIENCE = 3
 """Rounds without a better bound after which the steps are halved."""
 SMALLEST_STEP = 0.02
-"""Share of Polyak's step below which no more comes of it."""
+"""Share of Polyak's step at which the search ends."""
 
 
 class Decomposed(NamedTuple):
-    """A lower bound on work and transfers in seconds, and its proof: ``[pins, labels]`` flows into the nets."""
+    """Lower bound on work and transfers in seconds, with its proof: ``[pins, labels]`` flows into the nets."""
 
     bound_s: float
     flow_s: NDArray[np.float64]
 
 
 def decomposition_bounds(labels: Labels, target_s: float, max_rounds: int = 200) -> Iterator[Decomposed]:
-    """Yield lower bounds on work and transfers, each better than those before.
+    """Yield increasing lower bounds on work and transfers.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def decomposition_bounds(labels: Labels, target_s: float, max_rounds: int = 200)
     target_s
         Work and transfers of a placement.
     max_rounds
-        Rounds at most.
+        Largest number of rounds.
 
     Notes
     -----
@@ -85,5 +85,5 @@ def decomposition_bounds(labels: Labels, target_s: float, max_rounds: int = 200)
         if idle >= PATIENCE:
             share, idle = share / 2, 0
         if distance == 0 or share < SMALLEST_STEP or best >= target_s:
-            return  # every class is held once: the sets are an optimal placement
+            return  # distance 0: every class is in one set, so the sets are an optimal placement
         price = price + share * max(target_s - bound, 0.0) / distance * missing

@@ -1,4 +1,4 @@
-"""Single moves: take classes to other devices as long as work and transfers shrink and memory allows it."""
+"""Descent by single moves of classes that reduce work and transfers and fit the memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["descend"]
 
 
 def descend(flat: FlatProblem, device: NDArray[np.int64], max_sweeps: int = 20) -> NDArray[np.int64]:
-    """Return ``[C]`` devices that no single move improves, or what `max_sweeps` sweeps over the classes reach.
+    """Return ``[C]`` devices that no single move improves, or the devices after `max_sweeps` sweeps.
 
     Parameters
     ----------
     flat
-        The problem; its order is not looked at.
+        The problem; its order is ignored.
     device
-        ``[C]`` devices to start from, each allowed. A device that holds too much takes nothing more, and what leaves
-        it counts as an improvement.
+        ``[C]`` allowed devices to start from. An overfull device takes nothing more, and every move away from it counts
+        as an improvement.
     max_sweeps
-        Sweeps at most.
+        Largest number of sweeps over the classes.
 
     Notes
     -----
@@ -96,7 +96,7 @@ def _descend(
                             gain += ends[0]
                         if count[net, there] == 0:
                             gain -= ends[1]
-                # sums of floats: a gain below their rounding could send a class to and fro
+                # a gain below the rounding of the sums could move a class back and forth forever
                 if gain > best_gain and (must_leave or gain > 1e-12 * worth):
                     best, best_gain = there, gain
             if best != here:

@@ -1,7 +1,7 @@
-r"""Alpha-expansion: from a placement to the best one that moves any set of classes to one device, by one cut each.
+r"""Alpha-expansion: the best move of any set of classes to one device, by one minimum cut.
 
-Let a class be on the first side if it moves to :math:`\alpha` and on the second if it keeps its label. A net whose pins
-have the labels D costs :math:`\sum_{d \in D} c_d` afterwards, or nothing if one label is left. With :math:`G_d` the
+A class is on the first side if it moves to :math:`\alpha`, and on the second if it keeps its label. After the move a
+net whose pins have the labels D costs :math:`\sum_{d \in D} c_d`, or nothing if D is one label. With :math:`G_d` the
 pins that have label d now, this is
 
 .. math::
@@ -9,12 +9,14 @@ pins that have label d now, this is
    \sum_{d \ne \alpha} c_d [\text{some pin of } G_d \text{ keeps}] + c_\alpha [\text{some pin moves}]
    - c_\alpha [\text{all pins move}] - [G_{d_0} \text{ is the whole net}]\, c_{d_0} [\text{all pins keep}]
 
-(pins that have :math:`\alpha` already count as moved). Since :math:`-[\text{all pins move}]` is
-:math:`[\text{some pin keeps}] - 1`, every term is a weight times "some pin is on that side": submodular, so the best
-expansion is a minimum cut (:mod:`placekit.solvers.serial_latency.flow`). If one label :math:`d_0 \ne \alpha` holds the
-whole
-net, the terms add up to :math:`(c_\alpha + c_{d_0})` times "pins on both sides": a split net. Otherwise some pin always
-keeps or some pin has moved, and the terms stand one by one.
+(pins that already have :math:`\alpha` count as moved).
+
+1. :math:`-[\text{all pins move}]` is :math:`[\text{some pin keeps}] - 1`. So every term is a weight times "some pin is
+   on this side". That is submodular, and the best expansion is a minimum cut
+   (:mod:`placekit.solvers.serial_latency.flow`).
+2. If one label :math:`d_0 \ne \alpha` holds the whole net, the terms add up to :math:`(c_\alpha + c_{d_0})` times "pins
+   on both sides": a split net.
+3. Otherwise the last term is 0, and the other terms are nets of their own.
 
 References
 ----------
@@ -36,16 +38,16 @@ __all__ = ["best_labels", "expand_label", "expansion_cost", "expansions"]
 
 
 def expansion_cost(labels: Labels, label: NDArray[np.int64], alpha: int) -> tuple[CutCost, float]:
-    """Return the cost of moving classes to `alpha` (first side), and a constant to be added to it.
+    """Return the cost of moving classes to `alpha` (the first side), and a constant to add.
 
     Parameters
     ----------
     labels
         The costs.
     label
-        ``[num_classes]`` labels of a placement in which every class may be where it is.
+        ``[num_classes]`` labels of a placement that breaks no pin.
     alpha
-        The label that classes may move to.
+        Label that classes may move to.
 
     Notes
     -----
@@ -57,7 +59,7 @@ def expansion_cost(labels: Labels, label: NDArray[np.int64], alpha: int) -> tupl
     second = np.where(label == alpha, np.inf, labels.time_s[classes, label])
     sizes = np.diff(labels.net_offsets)
     net_of_pin = np.repeat(np.arange(num_nets), sizes)
-    # groups of pins of one net that have one label now
+    # a group: the pins of one net that have the same label now
     key = net_of_pin * num_labels + label[labels.net_pins]
     by_group = np.argsort(key, kind="stable")
     groups, starts = np.unique(key[by_group], return_index=True)
@@ -68,7 +70,7 @@ def expansion_cost(labels: Labels, label: NDArray[np.int64], alpha: int) -> tupl
 
     whole = net[is_whole & (of_label != alpha)]
     split = _select(labels, whole, labels.net_time_s[whole, alpha] + weight[is_whole & (of_label != alpha)])
-    # nets of several labels: each of the others as long as one of its pins keeps, and alpha's terms
+    # nets of several labels: a label other than alpha is paid while one of its pins keeps it; then the terms of alpha
     is_part = ~is_whole & (of_label != alpha)
     in_part = np.repeat(is_part, group_sizes)
     parts = Nets(
@@ -103,7 +105,7 @@ def expand_label(labels: Labels, label: NDArray[np.int64], alpha: int) -> NDArra
 def expansions(
     labels: Labels, label: NDArray[np.int64], should_stop: Callable[[], bool] | None = None
 ) -> NDArray[np.int64]:
-    """Return labels that no expansion improves, starting from `label`; earlier if told to stop.
+    """Return labels that no expansion improves, starting from `label`, or those reached when `should_stop` is True.
 
     Notes
     -----
@@ -123,9 +125,9 @@ def expansions(
 
 
 def best_labels(labels: Labels, should_stop: Callable[[], bool] | None = None) -> tuple[NDArray[np.int64], Cut | None]:
-    """Return ``[num_classes]`` labels, and the cut that proves them the best if there are at most two labels.
+    """Return ``[num_classes]`` labels, and the cut that proves them optimal if there are at most two labels.
 
-    With more labels they are what alpha-expansion makes of the fastest label of every class.
+    With more labels, alpha-expansion improves the fastest label of every class.
     """
     if labels.num_labels <= 2:
         second = labels.time_s[:, 1] if labels.num_labels == 2 else np.full(len(labels.time_s), np.inf)

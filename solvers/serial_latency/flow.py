@@ -1,33 +1,34 @@
-r"""Minimum cuts: a cost over two-sided nodes, minimised exactly by one maximum flow.
+r"""Minimum cuts: the choice of a side for every node at least cost, exact by one maximum flow.
 
 The cost of a choice of sides is a sum of
 
-- :math:`f_v` if node v is on the first side, :math:`s_v` if it is on the second (infinite: it may not);
-- *split* nets: :math:`w` if a net has pins on both sides, once however many;
+- :math:`f_v` if node v is on the first side, :math:`s_v` if v is on the second (infinite: not allowed);
+- *split* nets: :math:`w` once if a net has pins on both sides;
 - *any-first* and *any-second* nets: :math:`w` if at least one pin is on that side;
-- *requirements*: pairs (v, r) of which r must be first if v is.
+- *requirements*: pairs (v, r); if v is first, r must be first.
 
-All of them are submodular, so the minimum is a minimum cut between a source (first side) and a sink (second side).
+All terms are submodular, so the minimum is a minimum cut between a source (first side) and a sink (second side).
 
 Gadgets
 -------
 Arcs :math:`x \to y` of capacity :math:`w` cost :math:`w` if x is on the first side and y on the second.
 
-- A split net of two pins is an arc in either direction; of three pins, three such pairs of weight :math:`w/2`: a split
-  cuts two of them. More pins p share two nodes, :math:`p \to e_1 \to e_2 \to p`, all arcs of capacity :math:`w`. With
-  a pin on either side one of the arcs of every path from the first kind of pin to the second is cut, so at least
-  :math:`w` is paid; and :math:`w` is enough, with :math:`e_1` first and :math:`e_2` second. With all pins on one side
-  both nodes join them and nothing is paid.
+- A split net of two pins is an arc in each direction. A net of three pins is three such pairs of weight :math:`w/2`: a
+  split cuts two of them.
+- A split net of more pins p has two extra nodes, :math:`p \to e_1 \to e_2 \to p`, with capacity :math:`w` on all arcs.
+  If pins are on both sides, every path from a first to a second pin has a cut arc: at least :math:`w` is paid. Exactly
+  :math:`w` is paid with :math:`e_1` first and :math:`e_2` second. If all pins are on one side, both extra nodes join
+  them and nothing is paid.
 - An any-first net is :math:`p \to e` for every pin and :math:`e \to sink`; an any-second net is mirrored.
 - A requirement is an arc of infinite capacity.
-- Nodes that may only be on one side are merged with that terminal.
+- A node that is allowed on one side only is merged with the terminal of that side.
 
 Whole numbers
 -------------
-The flow needs integers. Every capacity becomes :math:`\lfloor c / u \rfloor`, with a unit u that is a power of two, so
-that only the floor loses something: every cut is at most its true cost over u, and :math:`u \cdot flow` is a lower
-bound. A capacity above the cost of a known solution only needs to stay above it, which keeps the numbers small; if the
-minimum turns out to be far below that solution, the flow is solved again with a finer unit.
+The flow needs integers, so every capacity c becomes :math:`\lfloor c / u \rfloor`. The unit u is a power of two, so
+only the floor loses precision. Every cut then costs at most its true cost over u, and :math:`u \cdot flow` is a lower
+bound. Capacities above the cost of a known solution are clipped just above it, which keeps the numbers small. If the
+minimum is far below that solution, the flow is solved again with a finer unit.
 
 References
 ----------
@@ -51,14 +52,14 @@ from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 __all__ = ["FLOAT_SLACK", "Cut", "CutCost", "Nets", "closure"]
 
 FLOAT_SLACK = 1e-12
-"""Relative; taken off every bound for the floating-point additions, here and in the judge."""
+"""Relative amount taken off every bound, for the rounding of sums here and in the judge."""
 ROUNDING_ERROR = 4e-10
-"""What the floors should cost at most, relative: the flow is repeated with a finer unit if it is more. Below
-`OPTIMALITY_TOLERANCE`; capacities of more than a million arcs have no units that fine."""
+"""Relative loss by the floors above which the flow is repeated with a finer unit. It is below `OPTIMALITY_TOLERANCE`;
+more than a million arcs leave no room for units so fine."""
 MAX_UNITS = 2.0**50
-"""Units of the best solution known, at most."""
+"""Largest number of units in the best known solution."""
 MAX_TOTAL_UNITS = 2.0**61
-"""Units of all capacities together, at most: the flow is a 64-bit integer."""
+"""Largest number of units in all capacities: the flow is a 64-bit integer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ class Nets:
         return self.offsets[nets][:, None] + np.arange(size), self.weight[nets]
 
     def larger_than(self, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return places in `pins` of the nets with more than `size` pins, the rank of each one's net, and weights."""
+        """Return, for nets with more than `size` pins: places in `pins`, the rank of the net of each, and weights."""
         is_large = self.sizes > size
         rank = np.cumsum(is_large) - 1
         net_of_pin = np.repeat(np.arange(len(self.weight)), self.sizes)
@@ -128,25 +129,25 @@ class Cut:
 
     @property
     def tolerance(self) -> float:
-        """Relative gap within which the cut tells that a placement is optimal: more only if its units are coarse."""
+        """Relative gap within which the cut proves a placement optimal; larger only if the units are coarse."""
         is_sharp = self.value - self.bound <= ROUNDING_ERROR * abs(self.value)
         return OPTIMALITY_TOLERANCE if is_sharp else SOLVER_TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)
 class CutCost:
-    """A cost of two-sided nodes (see the module docstring).
+    """Cost of choosing a side for every node (see the module docstring).
 
     Parameters
     ----------
     first, second
-        ``[num_nodes]`` cost of a node on either side, of any sign; infinite where it may not be. No node is infinite
-        on both.
+        ``[num_nodes]`` cost of a node on each side, of any sign; infinite if not allowed. Every node is allowed
+        somewhere.
     split, any_first, any_second
         Nets.
     requires
-        Two arrays of nodes: each of the first may be on the first side only if its partner in the second is. Some
-        choice of sides meets all requirements.
+        Arrays v and r of nodes: if ``v[i]`` is on the first side, ``r[i]`` must be. Some choice of sides meets all
+        requirements.
     """
 
     first: NDArray[np.float64]
@@ -180,7 +181,7 @@ class CutCost:
         Raises
         ------
         SolverUnavailableError
-            The flow solver gives up.
+            The flow solver fails.
         """
         either = np.minimum(self.first, self.second)
         constant = float(either.sum())
@@ -191,7 +192,7 @@ class CutCost:
         value = self.value(best)
         network = _Network.of(self)
         bound, flows = constant, np.zeros(network.num_flows)
-        # below the first term nothing is left to gain, and a unit that hardly shrinks would change nothing
+        # stop if nothing is left to gain, or if a finer unit would change nothing
         ceiling = math.inf
         while value > constant and value - constant < ceiling / 2 and value - bound > ROUNDING_ERROR * abs(value):
             ceiling = value - constant
@@ -206,7 +207,7 @@ class CutCost:
 
 
 def closure(nodes: NDArray[np.bool_], needing: NDArray[np.int64], needed: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """``[num_nodes]`` `nodes` and everything that they need, directly or not. O(nodes + pairs)."""
+    """Return ``[num_nodes]`` `nodes` and all that they need, directly or indirectly. O(nodes + pairs)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -222,10 +223,10 @@ def closure(nodes: NDArray[np.bool_], needing: NDArray[np.int64], needed: NDArra
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """Arcs with capacities; nodes ``num_nodes`` and ``num_nodes + 1`` are source and sink, helpers follow.
+    """Arcs with capacities. Node ``num_nodes`` is the source, ``num_nodes + 1`` the sink; extra nodes follow.
 
-    An arc leaves, and enters, a flow of `Cut`: that of a pin of a split net, or of a requirement, which come behind the
-    pins; ``num_flows`` stands for none.
+    An arc adds to one flow of `Cut` (`leaves`) and subtracts from one (`enters`). Flows are those of the pins of split
+    nets, then those of requirements; ``num_flows`` stands for none.
     """
 
     num_nodes: int
@@ -257,7 +258,7 @@ class _Network:
         for nets, kind in ((cost.split, "split"), (cost.any_first, "first"), (cost.any_second, "second")):
             if nets is None:
                 continue
-            # a pin that is merged becomes a terminal
+            # a merged pin becomes a terminal
             nets = Nets(nets.offsets, merged[nets.pins], nets.weight)  # noqa: PLW2901  # the same nets
             if kind == "split":
                 new, num_helpers = _split_arcs(nets, next_node, num_flows)
@@ -271,14 +272,14 @@ class _Network:
             along = num_pins + np.arange(len(needing))
             arcs.append(_between(merged[needing], merged[needed], np.full(len(needing), np.inf), along, num_flows))
         tail, head, capacity, leaves, enters = (np.concatenate([arc[i] for arc in arcs]) for i in range(5))
-        # what leaves the sink or enters the source is never cut
+        # arcs out of the sink or into the source are never cut
         useful = (tail != head) & (tail != sink) & (head != source) & (capacity > 0)
         return cls(
             num_nodes, num_flows, tail[useful], head[useful], capacity[useful], leaves[useful], enters[useful], merged
         )
 
     def solve(self, ceiling: float) -> tuple[NDArray[np.bool_], float, NDArray[np.float64]]:
-        """Return sides of a minimum cut, its flow and the flows of pins, rounded down, if `ceiling` is no less."""
+        """Return the sides of a minimum cut, its flow and the flows of pins, rounded down; `ceiling` bounds it."""
         num_arcs = max(len(self.capacity), 1)
         units = min(MAX_UNITS, MAX_TOTAL_UNITS / num_arcs)
         exponent = max(math.frexp(ceiling)[1] - math.frexp(units)[1] + 1, -1074)  # 2**exponent >= ceiling / units
@@ -289,7 +290,7 @@ class _Network:
         solver.add_arcs_with_capacity(self.tail.astype(np.int32), self.head.astype(np.int32), whole)
         source, sink = self.num_nodes, self.num_nodes + 1
         if not solver.num_arcs() or max(self.tail.max(), self.head.max()) < sink:
-            return self.merged != sink, 0.0, np.zeros(self.num_flows)  # one of the terminals has no arc
+            return self.merged != sink, 0.0, np.zeros(self.num_flows)  # a terminal without arcs
         status = solver.solve(source, sink)
         if status != solver.OPTIMAL:
             raise SolverUnavailableError(f"mincut: OR-Tools ended the maximum flow with {status.name}")
@@ -315,7 +316,7 @@ def _between(
     leaves: NDArray[np.int64] | int,
     enters: NDArray[np.int64] | int,
 ) -> _Arcs:
-    """Return arcs, and which flows they leave and enter."""
+    """Return arcs with the flows that they leave and enter."""
 
     def column(values: NDArray[np.int64] | int) -> NDArray[np.int64]:
         return np.broadcast_to(np.asarray(values, dtype=np.int64), capacity.shape)

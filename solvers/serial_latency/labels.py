@@ -1,16 +1,20 @@
-r"""Labels of a cut: the devices that the cut has to tell apart.
+r"""Labels of a cut: the devices that differ for the cut.
 
-Let device e *dominate* device d if every class that may go to d may go to e, costs no more there, and every net costs
-e no more than d. Then moving everything from d to e is never worse for the sum of work and transfers: work does not
-grow; a net that touched d now touches e instead, which costs no more, and less if e was touched already or if the net
-is now in one piece. So d can be left out. Two devices of one kind always dominate each other unless a pin tells them
-apart: without memory limits, contiguity and cost per subgraph, **one device of each kind is enough**.
+Device e *dominates* device d if every class allowed on d is allowed on e and costs no more there, and no net costs more
+on e than on d.
 
-None of the three may be added without a second look. Memory: two devices hold more than one. Contiguity: merging two
-convex parts can give a part that is not convex. Subgraphs: merging can *raise* their number. With two devices A1, A2
-of one kind and B of another, the chains A1 -> A2 -> B and B -> A2 -> B run as the four subgraphs (0, A1), (0, B),
-(1, A2), (2, B); with A1 and A2 merged, B has work at the levels 0, 1 and 2 and A at 0 and 1: five. The relaxation that
-leaves the three out stays a lower bound.
+1. Claim: moving everything from d to e never raises work plus transfers. Reason: work does not grow, and a net that
+   touched d now touches e, which costs no more.
+2. So d can be left out. Two devices of one kind dominate each other unless a pin distinguishes them.
+3. Conclusion: without memory limits, contiguity and cost per subgraph, **one device of each kind is enough**.
+
+With these three the problem needs all devices, and the cut is only a lower bound:
+
+- Memory: two devices hold more than one.
+- Contiguity: two convex parts together need not be convex.
+- Subgraphs: merging can *raise* their number. Let A1 and A2 be of one kind and B of another. The chains A1 -> A2 -> B
+  and B -> A2 -> B run as four subgraphs (0, A1), (0, B), (1, A2), (2, B). With A1 and A2 merged there are five: B at
+  the levels 0, 1 and 2, A at 0 and 1.
 """
 
 from __future__ import annotations
@@ -28,20 +32,20 @@ __all__ = ["Labels", "labels_of"]
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The costs of a contracted problem on the devices that are worth telling apart.
+    """Costs of a contracted problem on the devices that differ for the cut.
 
     Parameters
     ----------
     devices
         ``[num_labels]`` device of each label, ascending.
     time_s
-        ``[num_classes, num_labels]`` seconds; infinite where the class may not go.
+        ``[num_classes, num_labels]`` seconds; infinite if the class is not allowed there.
     net_offsets, net_pins
-        The contraction's nets.
+        Nets of the contraction.
     net_time_s
-        ``[num_nets, num_labels]`` seconds if the net touches the label and leaves it.
+        ``[num_nets, num_labels]`` seconds of a net that has pins with the label and others.
     label_of_device
-        ``[num_devices]`` a label that dominates each device; its own for those that have one.
+        ``[num_devices]`` label that dominates each device; a device with a label has its own.
     """
 
     devices: NDArray[np.int64]

@@ -1,8 +1,7 @@
-r"""The exact number of subgraphs in a constraint program: a level for every op.
+r"""Constraint program with the exact number of subgraphs, by a level for every op.
 
-To the program of :mod:`placekit.solvers.assignment.cpsat.model` come, for every op v and :math:`j = 1 .. J`, Booleans
-:math:`g_{vj}` (the level of v is at least j), and for every edge between two classes :math:`e_{uv}` (they are in
-different slots):
+Two sets of Booleans are added to the program of :mod:`placekit.solvers.assignment.cpsat.model`: :math:`g_{vj}` (the
+level of op v is at least j, :math:`j = 1 .. J`), and :math:`e_{uv}` (the classes of an edge are in different slots):
 
 .. math::
 
@@ -12,11 +11,10 @@ different slots):
    & g_{vj} \wedge \neg g_{v,j+1} \wedge x_{vs} \Rightarrow b_{js}, \qquad
      \min \ldots + a \sum_{js} b_{js}
 
-The second line is needed: a level may not be higher than a path makes it, and sometimes that would save a subgraph.
+The second line forbids a level that is higher than the paths make it: such a level could save a subgraph.
 
-How many levels there can be follows from what is known: with a placement of objective C, a bound B on work and
-transfers, a better placement has at most :math:`(C - B) / a` subgraphs, and a path through j device changes visits
-:math:`j + 1` of them.
+The number of levels is bounded. Let C be the objective of a placement and B a bound on work and transfers. A better
+placement has at most :math:`(C - B) / a` subgraphs, and a path with j device changes visits :math:`j + 1` of them.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ __all__ = ["LevelModel", "most_levels"]
 
 
 def most_levels(contraction: Contraction[SerialLatency], ceiling_s: float | None, floor_s: float) -> int:
-    """Return how high a level can be in a placement better than `ceiling_s`.
+    """Return the highest level in any placement better than `ceiling_s`.
 
     Parameters
     ----------
@@ -54,7 +52,7 @@ def most_levels(contraction: Contraction[SerialLatency], ceiling_s: float | None
     """
     problem = contraction.problem
     objective = problem.objective
-    # on a path every edge between two classes can change the device
+    # every edge between two classes can be a device change
     longest = int(subgraph_levels(problem.graph, contraction.class_of_op).max())
     if ceiling_s is None:
         return longest
@@ -63,7 +61,7 @@ def most_levels(contraction: Contraction[SerialLatency], ceiling_s: float | None
 
 
 class LevelModel(CpsatModel):
-    """The constraint program of the serial latency with its exact number of subgraphs.
+    """Constraint program of the serial latency with the exact number of subgraphs.
 
     Parameters
     ----------
@@ -95,7 +93,7 @@ class LevelModel(CpsatModel):
             ceiling_s,
             is_total=True,
             slot_cost_s=objective.subgraph_cost_s,
-            times_paid=problem.graph.num_ops,  # each may be a subgraph of its own
+            times_paid=problem.graph.num_ops,  # each op may be its own subgraph
             convexity=convexity,
         )
 
@@ -178,7 +176,7 @@ class LevelModel(CpsatModel):
         return list(self.subgraph.values())
 
     def encode(self, device: NDArray[np.int64]) -> Values | None:
-        """Return a value for every variable for ``[C]`` devices; None if the model has no room for the placement."""
+        """Return a value for every variable, for ``[C]`` devices; None if the placement has too many levels."""
         encoded = self.membership.encode(device)
         values = super().encode(device)
         if encoded is None or values is None:

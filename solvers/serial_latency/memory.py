@@ -1,16 +1,17 @@
 r"""Memory limits of two kinds, by a price on bytes: a proven bound, and placements on the way.
 
-With two labels of different kinds (:mod:`placekit.solvers.serial_latency.labels`) at most one of the kinds can be
-overfull,
-unless the problem has no solution. Let :math:`M` be what all devices of that kind hold together and :math:`m(x)` what a
-placement puts there. For every price :math:`\mu \ge 0`,
+With two labels of different kinds (:mod:`placekit.solvers.serial_latency.labels`) at most one kind can be overfull,
+unless the problem is infeasible. Let :math:`M` be the memory of all devices of that kind, and :math:`m(x)` the bytes
+that a placement puts there. For every price :math:`\mu \ge 0`,
 
 .. math:: L(\mu) = \min_x \; cost(x) + \mu \, (m(x) - M)
 
-is at most the cost of any placement that fits, because its second term is not positive. Each value is one minimum cut,
-with :math:`\mu m_v` added to the op times of the kind. Every cut is also a line in :math:`\mu` above L, so the largest
-value is found from two lines, one rising and one falling: cut at the price where they meet, and let the new line
-replace one of them, until it is not below that point. L is piecewise linear, so this ends; a handful of cuts is usual.
+is at most the cost of any placement that fits, because then the second term is not positive. Each value is one minimum
+cut, with :math:`\mu m_v` added to the op times of the kind.
+
+Every cut is a line in :math:`\mu` that lies on or above L. The search keeps a rising and a falling line, cuts at the
+price where they meet, and replaces one of them by the new line. It ends when the new line is not below that point. L is
+piecewise linear, so the search is finite; a few cuts are usual.
 
 References
 ----------
@@ -34,11 +35,11 @@ from placekit.solvers.serial_latency.labels import Labels
 __all__ = ["PricedCut", "priced_cuts"]
 
 MAX_CUTS = 60
-"""The lines meet long before; a safeguard against rounding."""
+"""Largest number of cuts: a safeguard against rounding."""
 
 
 class PricedCut(NamedTuple):
-    """``[num_classes]`` labels, a lower bound in seconds, and the cut and the seconds per byte of each label for it."""
+    """Labels of classes and a lower bound in seconds, with its proof: a cut, and seconds per byte of each label."""
 
     label: NDArray[np.int64]
     bound_s: float
@@ -47,7 +48,7 @@ class PricedCut(NamedTuple):
 
 
 def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[PricedCut]:
-    """Yield a cut for a few prices, until the best price is reached.
+    """Yield cuts at a few prices, up to the best price.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[PricedCut]
 
     Notes
     -----
-    Nothing is yielded if the minimum cut itself fits what its kinds hold together, or if the labels are of one kind.
+    Nothing is yielded if the minimum cut itself fits, or if both labels are of one kind.
     """
     platform = contraction.problem.platform
     kind = platform.kind_of_device[labels.devices]
@@ -82,7 +83,7 @@ def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[PricedCut]
     yield PricedCut(np.where(is_first, 0, 1), cut.bound, cut, (0.0, 0.0))
     for _ in range(MAX_CUTS):
         if rising[1] <= 0 or falling[1] >= 0:
-            return  # a cut fits within rounding, or the ops that must be here do not
+            return  # a cut fits but for rounding, or the ops that must be here do not fit
         price = (falling[0] - rising[0]) / (rising[1] - falling[1])
         height = rising[0] + price * rising[1]
         if price <= 0:

@@ -1,10 +1,10 @@
-"""Method ``mincut``: the serial latency by minimum cuts, and by what closes the gap where cuts do not.
+"""Method ``mincut``: the serial latency by minimum cuts, then by searches and programs if a gap remains.
 
 ========================================  ============================================================================
-problem                                   what is done, and what it proves
+problem                                   steps, and what they prove
 ========================================  ============================================================================
-two kinds (two devices worth telling      one minimum cut: the optimum, in about linear time
-apart, :mod:`~.labels`), nothing else
+two kinds (two labels,                    one minimum cut: the optimum, in about linear time
+:mod:`~.labels`), nothing else
 ... and acyclic, on two devices           one cut for either direction: the optimum
 ... and a memory limit that binds         cuts with a price on bytes (:mod:`~.memory`): a bound and placements, then the
                                           integer program of method ``ilp`` from the best of them
@@ -15,8 +15,8 @@ a cost per subgraph                       cuts with a price on device changes al
                                           that counts subgraphs exactly (:mod:`~.levels`), where it is small enough
 ========================================  ============================================================================
 
-`Result.info` says how the answer was proven (``proven_by``, None if it was not), how many labels there were, and
-whether an exact program was left out because of its size (``too_large_for``).
+`Result.info` has the step that proved the answer (``proven_by``, None without a proof), the number of labels, and the
+exact program that was too large (``too_large_for``).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ __all__ = ["MinCut", "MinCutParams"]
 logger = logging.getLogger(__name__)
 
 MAX_ILP_SIZE = 300_000
-"""Classes and pins times devices up to which the integer program is built."""
+"""Largest number of classes and pins times devices for the integer program."""
 MAX_LEVEL_SIZE = 60_000
-"""Ops and edges times levels times devices up to which the constraint program is built."""
+"""Largest number of ops and edges times levels times devices for the constraint program."""
 
 NUM_STARTS = 6
 """Placements from which pieces are moved."""
@@ -70,7 +70,7 @@ class MinCutParams:
     Parameters
     ----------
     fallback
-        True to go on with an integer or constraint program where cuts leave a gap.
+        True to continue with an integer or constraint program if cuts leave a gap.
     """
 
     fallback: bool = True
@@ -84,7 +84,7 @@ class MinCut(Method):
     params: MinCutParams
 
     def run(self, run: Run[SerialLatency]) -> StopReason:
-        """Cut, and go on with what the problem asks for until the gap is closed or it is time."""
+        """Run the steps in turn until the gap is closed or the run must stop."""
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
@@ -112,7 +112,7 @@ class MinCut(Method):
 
 
 class _Search:
-    """The steps; each returns why to end the run, or None to go on with the next."""
+    """Steps of the method; each returns why to end the run, or None to continue."""
 
     def __init__(self, run: Run[SerialLatency], contraction: Contraction[SerialLatency]) -> None:
         self.run, self.contraction, self.problem = run, contraction, run.problem
@@ -143,7 +143,7 @@ class _Search:
         self.run.offer(self.contraction.expand(device_of_class))
 
     def _offer_labels(self, labels: Labels, label: NDArray[np.int64]) -> None:
-        """Offer labels as devices, and what single moves make of them where they do not fit or can be bettered."""
+        """Offer labels as devices; if they overfill one, also offer the result of single moves."""
         device = labels.devices[label]
         self._offer(device)
         if self._overfills(device):
@@ -162,7 +162,7 @@ class _Search:
         return None
 
     def cut_by_direction(self) -> StopReason | None:
-        """Let everything that crosses between two devices go one way: the optimum for two devices, else a start."""
+        """Cut with all transfers in one direction: the optimum for two devices, a start for more."""
         contiguity, num_devices = self.problem.contiguity, self.problem.platform.num_devices
         if contiguity is Contiguity.NONE:
             return None
@@ -170,7 +170,7 @@ class _Search:
         cuts = []
         for first, second in permutations([0, 1] if num_devices == 2 else devices.tolist(), 2):
             if self._is_told_to_stop:
-                return None  # half of the directions prove nothing
+                return None  # only all directions together prove a bound
             cuts.append(self._cut_from_to(first, second))
         if contiguity is Contiguity.ACYCLIC and num_devices == 2:
             proven = [cut for cut in cuts if cut is not None]
@@ -191,7 +191,7 @@ class _Search:
         """Offer the best placement with all transfers from `first` to `second`; return its cut if there is one."""
         contraction, kinds = self.contraction, self.problem.platform.kind_of_device[[first, second]]
         time_s = np.where(contraction.allowed[:, [first, second]], contraction.time_s.sum(axis=2)[:, kinds], np.inf)
-        # an op of the device that comes first needs all ops before it to be there, too
+        # an op of the first device needs all its predecessors there, too
         requires = contraction.receivers, contraction.senders
         must_not = closure(np.isinf(time_s[:, 1]), *requires) & np.isinf(time_s[:, 0])
         if must_not.any():
@@ -202,7 +202,7 @@ class _Search:
         return cut
 
     def price_memory(self) -> StopReason | None:
-        """Put a price on the bytes of the kind that holds too many."""
+        """Put a price on the bytes of the overfull kind."""
         if np.isinf(self.flat.limit_bytes).all():
             return None
         labels = labels_of(self.contraction, across_kinds=False)
@@ -220,7 +220,7 @@ class _Search:
         return None
 
     def count_along_paths(self) -> StopReason | None:
-        """Cut with a price on device changes one behind the other: a bound, and placements with few subgraphs."""
+        """Cut with a price on device changes along paths: a bound, and placements with few subgraphs."""
         if not self.subgraph_cost_s or self.labels.num_labels < 2:
             return None
         last = None
@@ -257,7 +257,7 @@ class _Search:
         self.starts[device.tobytes()] = self.pieces.value_s(device), device
 
     def _fitted(self, device: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the devices of a placement that fits, as far as single moves make it fit."""
+        """Return the devices after single moves out of overfull ones."""
         return descend(self.flat, device)
 
     def _overfills(self, device: NDArray[np.int64]) -> bool:
@@ -265,13 +265,13 @@ class _Search:
         return bool((used > self.flat.limit_bytes).any())
 
     def descend(self) -> StopReason | None:
-        """Move single classes from the best placement known."""
+        """Move single classes from the best known placement."""
         if self.run.placement is not None and not self.subgraph_cost_s and not self.flat.is_ordered:
             self._offer(descend(self.flat, self.contraction.restrict(self.run.placement.device_of_op)))
         return None
 
     def count_levels(self) -> StopReason | None:
-        """Close the gap that subgraphs leave by a constraint program, if it is small enough."""
+        """Count subgraphs exactly by a constraint program, if it is small enough."""
         if not self.subgraph_cost_s:
             return None
         from placekit.solvers.assignment.cpsat.method import num_workers
@@ -290,13 +290,13 @@ class _Search:
             model = LevelModel(self.contraction, ceiling_s, levels)
             run.info["levels"] = levels
             workers = num_workers(len(model.proto.proto.variables))
-            # what has more levels than the model is no better than the placement known before
+            # a placement with more levels than the model is no better than the known one
             return solve_model(run, self.contraction, model, workers, np.inf if ceiling_s is None else ceiling_s)
 
         return rescaled(run, solve)
 
     def solve_program(self) -> StopReason | None:
-        """Go on with method ``ilp`` from the best placement, if its program is small enough."""
+        """Continue with method ``ilp`` from the best placement, if its program is small enough."""
         from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 
         size = (self.contraction.num_classes + len(self.contraction.net_pins)) * len(self.flat.kind)

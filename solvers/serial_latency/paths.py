@@ -1,19 +1,18 @@
-r"""A cost per subgraph, bounded along paths: a path with j device changes runs through j + 1 subgraphs at least.
+r"""Lower bound with a cost per subgraph: a path with j device changes runs through at least j + 1 subgraphs.
 
-The level of an op rises with every change on a path (:func:`placekit.objectives.serial_latency.subgraph_levels`), so
-the ops of a path with j changes lie in at least :math:`j + 1` different subgraphs. The same holds for an average of
-paths: with weights :math:`f_{uv} \ge 0` that form a flow of one unit through the graph,
+Reason: the level of an op rises with every device change on a path
+(:func:`placekit.objectives.serial_latency.subgraph_levels`), so each change starts another subgraph. The same holds for
+an average of paths. With weights :math:`f_{uv} \ge 0` that form a flow of one unit through the graph,
 
 .. math:: \#subgraphs(x) \ge 1 + \max_P \#changes_P(x) \ge 1 + \sum_{uv} f_{uv} [x_u \ne x_v]
 
-and work plus transfers plus :math:`a \, (1 + \sum f_{uv} [x_u \ne x_v])` is a lower bound on the objective of every
-placement x, whose minimum is one minimum cut: an edge is a net of two pins. Merging a device into one that dominates
-it (:mod:`placekit.solvers.serial_latency.labels`) removes changes along edges and adds none, so the labels stay valid
-here.
+So work plus transfers plus :math:`a \, (1 + \sum f_{uv} [x_u \ne x_v])` is a lower bound on the objective of every
+placement x. Its minimum is one minimum cut, with every edge as a net of two pins. The labels stay valid: merging a
+device into a dominating one (:mod:`placekit.solvers.serial_latency.labels`) adds no device changes.
 
-The best weights are those of a game in which one side picks a cut and the other a path. They are approached by
-fictitious play: cut, find the path with most changes, and mix it into the weights with share :math:`2 / (t + 2)`. The
-cuts are good placements, too, since they avoid changes one behind the other.
+The best weights solve a game: one player picks a cut, the other a path. Fictitious play approaches them: cut, find the
+path with the most changes, and mix it into the weights with the share :math:`2 / (t + 2)`. The cuts are good
+placements, too, because they avoid long chains of changes.
 
 References
 ----------
@@ -40,12 +39,12 @@ from placekit.solvers.serial_latency.labels import Labels
 __all__ = ["PathCut", "price_paths"]
 
 MAX_CUTS = 60
-"""Rounds of the game; the last third of them hardly gains."""
+"""Rounds of the game; the last third hardly improves the bound."""
 
 
 @dataclass(frozen=True, eq=False)
 class PathCut:
-    """One round of the game.
+    """Cut of one round of the game.
 
     Parameters
     ----------
@@ -69,7 +68,7 @@ class PathCut:
 
     def bound_of(self, floor_s: float) -> float:
         """Return a lower bound on the serial latency from one on the cost of `labels`, in seconds."""
-        # the weights add up to one along a path, but for the rounding of the mixtures
+        # the weights along a path add up to one but for rounding
         return (floor_s + self.subgraph_cost_s) * (1 - 2 * FLOAT_SLACK)
 
     @property
@@ -78,7 +77,7 @@ class PathCut:
         return 0.0 if self.cut is None else self.bound_of(self.cut.bound)
 
     def certificate(self, contraction: Contraction, flow_s: NDArray[np.float64] | None = None) -> Prices | None:
-        """Return what proves `bound_s`, or a bound on the cost of `labels` by ``[pins, labels]`` flows."""
+        """Return the certificate of `bound_s`, or of a bound on the cost of `labels` by ``[pins, labels]`` flows."""
         if flow_s is None:
             return None if self.cut is None else cut_prices(contraction, self.labels, self.cut, paths=self.paths)
         return flow_prices(contraction, self.labels, flow_s, paths=self.paths)
@@ -118,7 +117,7 @@ def price_paths(contraction: Contraction[SerialLatency], labels: Labels) -> Iter
             labels,
             net_offsets=np.concatenate([labels.net_offsets, len(labels.net_pins) + 2 * np.arange(1, len(priced) + 1)]),
             net_pins=np.concatenate([labels.net_pins, np.stack([end[priced] for end in ends], axis=1).ravel()]),
-            # an edge between two devices pays half at either end
+            # an edge between two devices pays half at each end
             net_time_s=np.concatenate(
                 [labels.net_time_s, np.repeat(cost_s / 2 * weight[priced, None], labels.num_labels, axis=1)]
             ),
@@ -134,7 +133,7 @@ def price_paths(contraction: Contraction[SerialLatency], labels: Labels) -> Iter
 def _longest_path(
     senders: NDArray[np.int64], receivers: NDArray[np.int64], device: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the edges of a path with most device changes; edges are sorted along a topological order."""
+    """Return the edges of a path with the most device changes; `senders` are in a topological order."""
     level = np.zeros(len(device), dtype=np.int64)
     arrived_by = np.full(len(device), -1)
     for at in range(len(senders)):

@@ -1,8 +1,8 @@
-"""A cost per subgraph: no cut can say it, so whole pieces are moved.
+"""Local search with a cost per subgraph: moves of whole pieces.
 
-The levels that count subgraphs (:func:`placekit.objectives.serial_latency.subgraph_levels`) depend on whole paths.
-Pieces move to another device where that lowers the judge's objective: the ops of one subgraph, and connected ops of one
-device.
+No cut can express this cost, because the levels that count subgraphs
+(:func:`placekit.objectives.serial_latency.subgraph_levels`) depend on whole paths. A piece is one subgraph, or
+connected ops of one device. It moves to another device if the objective falls.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from placekit.solvers.generic.coarsen import Contraction
 __all__ = ["PieceSearch", "fewest_subgraphs"]
 
 MAX_WORK = 1e9
-"""Ops and edges that a search may look at: a few seconds."""
+"""Largest number of ops and edges that a search visits, in a few seconds."""
 
 
 def fewest_subgraphs(contraction: Contraction) -> int:
-    """Return a number of subgraphs that every feasible placement has: one per device that must be used.
+    """Return a lower bound on the number of subgraphs: the number of devices that must be used.
 
-    Classes with one device only use that device; and so many devices are used that their memory suffices.
+    A class that is allowed on one device needs that device, and the used devices need enough memory together.
     """
     platform = contraction.problem.platform
     is_only = contraction.allowed.sum(axis=1) == 1
     forced = int(contraction.allowed[is_only].any(axis=0).sum())
     limits = np.sort(platform.memory_limits_bytes)[::-1]
-    # a little less than all bytes: sums are rounded
+    # slightly fewer bytes, because sums are rounded
     need = float(contraction.memory_bytes.sum()) * (1 - 1e-11)
     holding = int(np.searchsorted(np.cumsum(limits), need)) + 1
     return max(forced, min(holding, platform.num_devices), 1)
@@ -80,7 +80,7 @@ class PieceSearch:
     def improve(
         self, device: NDArray[np.int64], should_stop: Callable[[], bool] | None = None
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield ever better ``[num_classes]`` devices, until no piece moves any more, the work is done or it is time.
+        """Yield better and better ``[num_classes]`` devices, until no move of a piece helps or a limit is reached.
 
         Notes
         -----
