@@ -22,13 +22,14 @@ EXAMPLES = "PLACEKIT_EXAMPLES"
 """Environment variable: ``all`` for every example, as in ``make test-slow``; otherwise a tenth of them."""
 
 
-def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time.
+def draws(count: int) -> int:
+    """Return how many of `count` examples are tried: a twentieth, at least 5, unless the environment asks for all."""
+    return count if os.environ.get(EXAMPLES) == "all" else max(min(count, 5), count // 20)
 
-    A twentieth of them, but 5 if there are as many, unless the environment asks for all.
-    """
-    if os.environ.get(EXAMPLES) != "all":
-        count = max(min(count, 5), count // 20)
+
+def examples(count: int) -> settings:
+    """Return settings for `draws(count)` examples, however long each takes; the same ones every time."""
+    count = draws(count)
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

@@ -275,7 +275,8 @@ def test_beyond_the_budget_the_error_counts_other_load(
     foreign += [0.6]
     model = replace(QUICK, max_foreign_load=0.1, cache=ProfileCache(tmp_path))
     costs = model.cost_table(source, Platform((CPU,)))
-    assert costs.error == pytest.approx(0.6, abs=0.2)
+    assert costs.error is not None
+    assert costs.error >= 0.6
     again = model.cost_table(source, Platform((CPU,)))
     assert len(counted) == 1
     np.testing.assert_array_equal(again.op_time_s, costs.op_time_s)

@@ -51,7 +51,6 @@ def findings(options: Options, cases: range) -> list[str]:
     ("mode", "cases"),
     [
         (Mode.SMALL, 8),
-        (Mode.TIGHT, 1),
         (Mode.PLANS, 2),
         *(pytest.param(mode, 150, marks=pytest.mark.slow) for mode in Mode),
     ],

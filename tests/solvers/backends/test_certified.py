@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from strategies import draws
 
 from placekit.solvers.backends.arrays import Arrays, weak_bound
 from placekit.solvers.backends.certified import branch_and_bound
@@ -55,7 +56,7 @@ def whole(values: list[float]) -> tuple[list[int], int]:
 def test_no_bound_is_above_the_optimum_of_random_programs() -> None:
     """However wide the coefficients are; and with ordinary ones the bound is the optimum."""
     rng = np.random.default_rng(0)
-    for _ in range(1500):
+    for _ in range(draws(1500)):
         arrays = random_covering(rng)
         proof, optimum = branch_and_bound(arrays), exact_optimum(arrays)
         if optimum is None:

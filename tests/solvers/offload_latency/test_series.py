@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import oracle
 import pytest
+from strategies import draws
 
 import placekit as pk
 from placekit.solve.method import Run
@@ -56,7 +57,7 @@ def test_no_bound_is_above_the_optimum_whatever_the_gaps_lack(monkeypatch: pytes
     monkeypatch.setattr(series_module, "FEWEST", 2)
     monkeypatch.setattr(gap_calls, "LARGEST", 1.0)
     rng, thinned = np.random.default_rng(28), 0
-    for _ in range(40):
+    for _ in range(draws(40)):
         problem = wide_problem(rng, slow_host=slow_host)
         best, flat = oracle.brute_force(problem), flatten_calls(problem)
         assert best is not None
@@ -69,7 +70,7 @@ def test_no_bound_is_above_the_optimum_whatever_the_gaps_lack(monkeypatch: pytes
             bound = solve_series(flat, series, is_bound=True, insides=insides)
             assert bound is not None
             assert bound.latency_s <= best * (1 + 1e-9), (most, problem)
-    assert thinned > 50
+    assert thinned > draws(40)
 
 
 def branches(num_gaps: int, num_calls: int) -> pk.Problem:
