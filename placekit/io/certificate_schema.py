@@ -5,159 +5,117 @@ Only the form is checked here. Whether a certificate is of the problem, and what
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from placekit.io.schema_fields import Whole
+from placekit.io.schema_fields import Count, Finite, NonNegative, Strict
 
 __all__ = ["CertificateModel"]
 
-_Index = Annotated[Whole, Field(ge=0, lt=2**63)]
-_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
-
+class _Certificate(BaseModel):
     schema_: Literal["placekit/certificate/1"] = Field(alias="schema")
 
 
-class LargestOpModel(_Model):
-    """The group of one op."""
-
-    kind: Literal["largest-op"]
-    op: _Index
-
-
-class NoDeviceModel(_Model):
+class NoDeviceModel(Strict, _Certificate):
     """The group of an op that no device takes."""
 
     kind: Literal["no-device"]
-    op: _Index
+    op: Count
 
 
-class CriticalPathModel(_Model):
-    """The ops of a path."""
-
-    kind: Literal["critical-path"]
-    ops: list[_Index]
-
-
-class WorkModel(BaseModel):
+class WorkModel(Strict):
     """The work of some ops on some devices, and its weight."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    devices: list[_Index]
-    ops: list[_Index]
-    weight: _Weight
+    devices: list[Count]
+    ops: list[Count]
+    weight: NonNegative
 
 
-class SharedWorkModel(_Model):
+class SharedWorkModel(Strict, _Certificate):
     """Rows of work."""
 
     kind: Literal["shared-work"]
     rows: list[WorkModel]
 
 
-class OpWeightsModel(BaseModel):
+class _Columns(Strict):
+    """Columns of one length."""
+
+    columns: ClassVar[tuple[str, ...]] = ("profile", "op", "seconds")
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> Self:
+        if len({len(getattr(self, name)) for name in self.columns}) > 1:
+            raise ValueError(f"{', '.join(self.columns[:-1])} and {self.columns[-1]} must have one length")
+        return self
+
+
+class OpWeightsModel(_Columns):
     """Columns: ops, and the weights of their groups, one per pass."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    columns: ClassVar[tuple[str, ...]] = ("op", "weights")
 
-    op: list[_Index]
-    weights: list[list[_Weight]]
+    op: list[Count]
+    weights: list[list[NonNegative]]
 
 
-class NetModel(BaseModel):
+class NetModel(_Columns):
     """The tensors of a net, and columns of prices."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    tensors: list[_Index]
-    profile: list[_Index]
-    op: list[_Index]
-    seconds: list[_Seconds]
-
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> NetModel:
-        if not len(self.profile) == len(self.op) == len(self.seconds):
-            raise ValueError("profile, op and seconds of a net must have one length")
-        return self
+    tensors: list[Count]
+    profile: list[Count]
+    op: list[Count]
+    seconds: list[Finite]
 
 
-class EdgeModel(BaseModel):
+class EdgeModel(_Columns):
     """An edge of a path, its weight, and columns of prices."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    sender: _Index
-    receiver: _Index
-    weight: _Weight
-    profile: list[_Index]
-    op: list[_Index]
-    seconds: list[_Seconds]
-
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> EdgeModel:
-        if not len(self.profile) == len(self.op) == len(self.seconds):
-            raise ValueError("profile, op and seconds of an edge must have one length")
-        return self
+    sender: Count
+    receiver: Count
+    weight: NonNegative
+    profile: list[Count]
+    op: list[Count]
+    seconds: list[Finite]
 
 
-class DualsModel(BaseModel):
+class DualsModel(Strict):
     """Dual multipliers."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
-
     kind: Literal["prices"]
-    profile_of_device: list[_Index]
-    work_weight: list[list[_Weight]]
-    transfer_weight: list[list[_Weight]]
-    memory_price: list[_Weight]
+    profile_of_device: list[Count]
+    work_weight: list[list[NonNegative]]
+    transfer_weight: list[list[NonNegative]]
+    memory_price: list[NonNegative]
     op_weight: OpWeightsModel
     nets: list[NetModel]
     edges: list[EdgeModel] = []
 
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> Self:
-        if len(self.op_weight.op) != len(self.op_weight.weights):
-            raise ValueError("op and weights of op_weight must have one length")
-        return self
 
-
-class PricesModel(DualsModel, _Model):
+class PricesModel(DualsModel, _Certificate):
     """Dual multipliers as a certificate of their own."""
 
 
-class OrderModel(BaseModel):
+class OrderModel(_Columns):
     """Columns: edges of the order graph, and their prices."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    columns: ClassVar[tuple[str, ...]] = ("sender", "receiver", "seconds")
 
-    sender: list[_Index]
-    receiver: list[_Index]
-    seconds: list[_Seconds]
-
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> OrderModel:
-        if not len(self.sender) == len(self.receiver) == len(self.seconds):
-            raise ValueError("sender, receiver and seconds of an order must have one length")
-        return self
+    sender: list[Count]
+    receiver: list[Count]
+    seconds: list[Finite]
 
 
-class OrderedPricesModel(BaseModel):
+class OrderedPricesModel(Strict):
     """Dual multipliers of one direction."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     prices: DualsModel
     order: OrderModel
 
 
-class DirectionsModel(_Model):
+class DirectionsModel(Strict, _Certificate):
     """Dual multipliers for either order of two devices."""
 
     kind: Literal["directions"]
@@ -165,6 +123,6 @@ class DirectionsModel(_Model):
 
 
 CertificateModel = Annotated[
-    LargestOpModel | NoDeviceModel | CriticalPathModel | SharedWorkModel | PricesModel | DirectionsModel,
+    NoDeviceModel | SharedWorkModel | PricesModel | DirectionsModel,
     Field(discriminator="kind"),
 ]

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from placekit.io.schema_fields import MAX_DEVICES, STRICT, Count, Name, NonNegative, Positive, Whole
+from placekit.io.schema_fields import MAX_DEVICES, Count, Name, NonNegative, Positive, Strict, Whole
 
 __all__ = ["PlatformFileModel", "SpecModel", "TomlDevice"]
 
 
-class _Strict(BaseModel):
-    model_config = STRICT
-
-
-class SpecModel(_Strict):
+class SpecModel(Strict):
     """An analytic device description of a platform file; what is left out comes from `base`."""
 
     base: Name | None = None
@@ -27,7 +23,7 @@ class SpecModel(_Strict):
     unsupported_op_types: list[Name] | None = None
 
 
-class TomlDevice(_Strict):
+class TomlDevice(Strict):
     """One ``[[device]]`` of a platform file."""
 
     name: Name
@@ -42,7 +38,7 @@ class TomlDevice(_Strict):
     node: Name | None = None
 
 
-class TomlLink(_Strict):
+class TomlLink(Strict):
     """One ``[link.KIND]`` of a platform file."""
 
     latency_s: NonNegative = 0.0
@@ -56,7 +52,7 @@ class TomlDirectLink(TomlLink):
     between_nodes: bool = False
 
 
-class PlatformFileModel(_Strict):
+class PlatformFileModel(Strict):
     """A platform file (TOML)."""
 
     device: Annotated[list[TomlDevice], Field(min_length=1, max_length=MAX_DEVICES)]

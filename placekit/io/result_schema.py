@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from placekit.io.certificate_schema import CertificateModel
-from placekit.io.schema_fields import STRICT, Count, Finite, FreeForm, Label, Name, NonNegative, Positive, Whole
+from placekit.io.schema_fields import Count, Finite, FreeForm, Label, Name, NonNegative, Positive, Strict, Whole
 from placekit.model.teams import JOINT, teams_from_names
 
 __all__ = ["ResultModel"]
 
 
-class _Strict(BaseModel):
-    model_config = STRICT
-
-
-class DeviceLoadModel(_Strict):
+class DeviceLoadModel(Strict):
     """Load of one device per sample, in a result file."""
 
     device: Name
@@ -34,7 +30,7 @@ class DeviceLoadModel(_Strict):
     queue_bytes: NonNegative | None = None
 
 
-class ViolationModel(_Strict):
+class ViolationModel(Strict):
     """One broken constraint, in a result file."""
 
     constraint: str
@@ -45,7 +41,7 @@ class ViolationModel(_Strict):
     unit: str
 
 
-class ScheduleModel(_Strict):
+class ScheduleModel(Strict):
     """When what runs where, in a result file: one entry per event in every list."""
 
     device: list[Count]
@@ -81,7 +77,7 @@ def _check_teams(placement: Mapping[str, str], device_names: Sequence[str]) -> N
     teams_from_names(placement.values(), device_names)
 
 
-class AlternativeModel(_Strict):
+class AlternativeModel(Strict):
     """A way of running the model without a split, in a result file."""
 
     name: str
@@ -90,7 +86,7 @@ class AlternativeModel(_Strict):
     why_not: str | None
 
 
-class VerdictModel(_Strict):
+class VerdictModel(Strict):
     """Verdict on a split in a result file."""
 
     split: bool
@@ -108,7 +104,7 @@ class VerdictModel(_Strict):
     alternatives: list[AlternativeModel]
 
 
-class ResultModel(_Strict):
+class ResultModel(Strict):
     """A result file."""
 
     schema_: Literal["placekit/result/1"] = Field(alias="schema")

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from placekit.io.reading import MAX_NAME_LENGTH
 
 __all__ = [
     "INT64",
     "MAX_DEVICES",
-    "OPEN",
-    "STRICT",
     "Count",
     "Finite",
     "Flag",
@@ -25,7 +23,9 @@ __all__ = [
     "Label",
     "Name",
     "NonNegative",
+    "Open",
     "Positive",
+    "Strict",
     "Text",
     "Whole",
 ]  # fmt: skip
@@ -67,7 +67,14 @@ FreeForm = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 
 Flag = bool | Annotated[Whole, Field(ge=0, le=1)]
 
-STRICT = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
-"""Of models that refuse fields they do not have."""
-OPEN = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
-"""Of formats that others extend."""
+
+class Strict(BaseModel):
+    """Model that refuses fields it does not have."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+
+
+class Open(BaseModel):
+    """Model of a format that others extend: unknown fields pass."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())

@@ -15,7 +15,6 @@ from placekit.io.result_schema import ResultModel
 from placekit.io.schema_fields import (
     INT64,
     MAX_DEVICES,
-    STRICT,
     Count,
     Finite,
     FreeForm,
@@ -23,6 +22,7 @@ from placekit.io.schema_fields import (
     Name,
     NonNegative,
     Positive,
+    Strict,
     Text,
     Whole,
 )
@@ -46,11 +46,7 @@ __all__ = [
 ]
 
 
-class _Strict(BaseModel):
-    model_config = STRICT
-
-
-class DeviceModel(_Strict):
+class DeviceModel(Strict):
     """One device of a problem file."""
 
     name: Name
@@ -64,7 +60,7 @@ class DeviceModel(_Strict):
     members: list[Name] = []
 
 
-class LinkModel(_Strict):
+class LinkModel(Strict):
     """A link to host memory; no bandwidth means that the time does not depend on the size."""
 
     latency_s: NonNegative
@@ -78,7 +74,7 @@ class DirectLinkModel(LinkModel):
     between_nodes: bool = False
 
 
-class PlatformModel(_Strict):
+class PlatformModel(Strict):
     """Devices, the link of every kind that has one, and direct links between devices."""
 
     devices: Annotated[list[DeviceModel], Field(min_length=1, max_length=2 * MAX_DEVICES)]
@@ -86,7 +82,7 @@ class PlatformModel(_Strict):
     direct_links: list[DirectLinkModel] = []
 
 
-class OpsModel(_Strict):
+class OpsModel(Strict):
     """Columns of one value per op; a column that is left out is all zero (or false)."""
 
     name: list[Text]
@@ -96,7 +92,7 @@ class OpsModel(_Strict):
     is_backward: list[bool] | None = None
 
 
-class TensorsModel(_Strict):
+class TensorsModel(Strict):
     """Columns of one value per tensor; producer and consumers are positions in the ops' columns."""
 
     producer: list[Count]
@@ -105,7 +101,7 @@ class TensorsModel(_Strict):
     shape: list[list[Annotated[Whole, Field(ge=-1, lt=INT64)]]] | None = None
 
 
-class MemoryBlocksModel(_Strict):
+class MemoryBlocksModel(Strict):
     """Memory that ops share: bytes of each block, its ops, and which blocks are weights."""
 
     bytes: list[NonNegative]
@@ -114,7 +110,7 @@ class MemoryBlocksModel(_Strict):
     queue_slots: Count = 0
 
 
-class CostArraysModel(_Strict):
+class CostArraysModel(Strict):
     """Columns of costs; one per kind where they depend on it. ``null`` in `op_time_s`: the kind cannot run the op."""
 
     kinds: Annotated[list[Name], Field(min_length=1)]
@@ -128,21 +124,21 @@ class CostArraysModel(_Strict):
     direct_time_s: dict[str, list[NonNegative]] = {}
 
 
-class ObjectiveModel(_Strict):
+class ObjectiveModel(Strict):
     """An execution model and its variant."""
 
     name: str
     params: FreeForm = {}
 
 
-class ArraysModel(_Strict):
+class ArraysModel(Strict):
     """The sibling file that holds the long columns."""
 
     file: Name
     blake2b: str
 
 
-class ProblemModel(_Strict):
+class ProblemModel(Strict):
     """A problem file."""
 
     schema_: Literal["placekit/problem/1"] = Field(alias="schema")
@@ -158,21 +154,21 @@ class ProblemModel(_Strict):
     arrays: ArraysModel | None = None
 
 
-class ModelRef(_Strict):
+class ModelRef(Strict):
     """Reference to the model of a file: its name, and the digest of its graph."""
 
     name: str
     hash: str | None = None
 
 
-class TensorNamesModel(_Strict):
+class TensorNamesModel(Strict):
     """Columns that name tensors: the producing op, and which of its tensors."""
 
     producer: list[Text]
     port: list[Count]
 
 
-class CostsModel(_Strict):
+class CostsModel(Strict):
     """A costs file."""
 
     schema_: Literal["placekit/costs/1"] = Field(alias="schema")
@@ -183,7 +179,7 @@ class CostsModel(_Strict):
     arrays: ArraysModel | None = None
 
 
-class PlacementModel(_Strict):
+class PlacementModel(Strict):
     """A placement file."""
 
     schema_: Literal["placekit/placement/1"] = Field(alias="schema")

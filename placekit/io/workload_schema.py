@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from placekit.io.schema_fields import MAX_DEVICES, OPEN, Flag, Label, NonNegative, Text, Whole
+from placekit.io.schema_fields import MAX_DEVICES, Flag, Label, NonNegative, Open, Text, Whole
 
 __all__ = ["SplitModel", "WorkloadModel"]
 
 
-class _Open(BaseModel):
-    model_config = OPEN
-
-
-class WorkloadNode(_Open):
+class WorkloadNode(Open):
     """One op of a workload file; times in milliseconds."""
 
     id: Label
@@ -28,7 +24,7 @@ class WorkloadNode(_Open):
     size: NonNegative
 
 
-class WorkloadEdge(_Open):
+class WorkloadEdge(Open):
     """One edge of a workload file; cost in milliseconds, size in bytes."""
 
     sourceId: Label  # noqa: N815
@@ -37,7 +33,7 @@ class WorkloadEdge(_Open):
     size: NonNegative | None = None
 
 
-class WorkloadModel(_Open):
+class WorkloadModel(Open):
     """The workload format of Tarnawski et al. 2020."""
 
     maxSizePerFPGA: NonNegative  # noqa: N815
@@ -47,13 +43,13 @@ class WorkloadModel(_Open):
     edges: list[WorkloadEdge]
 
 
-class SplitPart(_Open):
+class SplitPart(Open):
     """The ops of one device in an expert split."""
 
     nodes: list[Label]
 
 
-class SplitModel(_Open):
+class SplitModel(Open):
     """An expert split that goes with a workload file: node ids per device."""
 
     fpgas: list[SplitPart]

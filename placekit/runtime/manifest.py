@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.file_hash import Digest, file_hash
-from placekit.io.schema_fields import Count, Name, Text
+from placekit.io.schema_fields import Count, Name, Strict, Text
 from placekit.io.schemas import DeviceModel
 from placekit.model.platform import Device
 from placekit.runtime.stages import CutTensor, PlacedStage, StagePlan
@@ -34,11 +34,7 @@ MAX_QUEUE_SIZE = 1 << 16
 FileName = Annotated[str, Field(pattern=r"^\d{1,9}\.(xml|bin|pt2)$")]  # no path that leads out of the folder
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Key(_Strict):
+class _Key(Strict):
     """A tensor: the friendly name of the op that computes it, and the op's output port."""
 
     op: Name
@@ -85,7 +81,7 @@ class TensorModel(_Key):
         return cls(op=op, port=port, producer=cut.producer, consumers=list(cut.consumers), num_bytes=cut.num_bytes)
 
 
-class StageModel(_Strict):
+class StageModel(Strict):
     """A stage: the devices that run it, and its files with the hash of each (blake2b, 16 bytes), one set for all."""
 
     name: Name
@@ -108,7 +104,7 @@ class StageModel(_Strict):
         )
 
 
-class Manifest(_Strict):
+class Manifest(Strict):
     """The whole file; stages stand in an order in which they can run, those of PyTorch in a chain."""
 
     format: Annotated[Literal["placekit/bundle/3"], Field(alias="schema")] = "placekit/bundle/3"

@@ -9,7 +9,7 @@ proves, and why, is in :mod:`placekit.verification.proofs` and what it imports; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,9 +17,7 @@ __all__ = [
     "CERTIFICATES",
     "Certificate",
     "CertificateSource",
-    "CriticalPath",
     "Directions",
-    "LargestOp",
     "NoDevice",
     "OrderedPrices",
     "PricedEdge",
@@ -29,52 +27,19 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class LargestOp:
-    """The objective is at least the time of one group on its fastest device.
-
-    Parameters
-    ----------
-    op
-        An op of the group.
-    """
-
-    kind: ClassVar[str] = "largest-op"
-
-    op: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as JSON values."""
-        return {"kind": self.kind, "op": self.op}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LargestOp:
-        """Return the certificate that `to_dict` wrote (the data must already be validated)."""
-        return cls(data["op"])
+_PRICES, _ORDER = ("profile", "op", "seconds"), ("sender", "receiver", "seconds")
+"""Columns of prices, and of the prices of an order, in files."""
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalPath:
-    """The objective is at least the time of one path, each op where the path is soonest done.
+def _columns(rows: Iterable[tuple[Any, ...]], *names: str) -> dict[str, list[Any]]:
+    """Return rows as JSON columns by name."""
+    found: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
+    return dict(zip(names, found or [[] for _ in names], strict=True))
 
-    Parameters
-    ----------
-    ops
-        Ops, each reading a tensor of the one before.
-    """
 
-    kind: ClassVar[str] = "critical-path"
-
-    ops: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as JSON values."""
-        return {"kind": self.kind, "ops": list(self.ops)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CriticalPath:
-        """Return the certificate that `to_dict` wrote (the data must already be validated)."""
-        return cls(tuple(data["ops"]))
+def _rows(data: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
+    """Return the rows that `_columns` wrote."""
+    return tuple(zip(*(data[name] for name in names), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +109,12 @@ class PricedNet:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the net as JSON values: the prices as columns."""
-        columns: list[list[Any]] = [list(column) for column in zip(*self.prices, strict=True)] or [[], [], []]
-        return {"tensors": list(self.tensors), **dict(zip(("profile", "op", "seconds"), columns, strict=True))}
+        return {"tensors": list(self.tensors), **_columns(self.prices, *_PRICES)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PricedNet:
         """Return the net that `to_dict` wrote (the data must already be validated)."""
-        return cls(tuple(data["tensors"]), tuple(zip(data["profile"], data["op"], data["seconds"], strict=True)))
+        return cls(tuple(data["tensors"]), _rows(data, *_PRICES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +138,13 @@ class PricedEdge:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the edge as JSON values: the prices as columns."""
-        columns: list[list[Any]] = [list(column) for column in zip(*self.prices, strict=True)] or [[], [], []]
         ends = {"sender": self.sender, "receiver": self.receiver, "weight": self.weight}
-        return {**ends, **dict(zip(("profile", "op", "seconds"), columns, strict=True))}
+        return ends | _columns(self.prices, *_PRICES)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PricedEdge:
         """Return the edge that `to_dict` wrote (the data must already be validated)."""
-        prices = tuple(zip(data["profile"], data["op"], data["seconds"], strict=True))
-        return cls(data["sender"], data["receiver"], data["weight"], prices)
+        return cls(data["sender"], data["receiver"], data["weight"], _rows(data, *_PRICES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +186,7 @@ class Prices:
             "work_weight": [list(row) for row in self.work_weight],
             "transfer_weight": [list(row) for row in self.transfer_weight],
             "memory_price": list(self.memory_price),
-            "op_weight": {
-                "op": [op for op, _ in self.op_weight],
-                "weights": [list(weights) for _, weights in self.op_weight],
-            },
+            "op_weight": _columns(((op, list(weights)) for op, weights in self.op_weight), "op", "weights"),
             "nets": [net.to_dict() for net in self.nets],
             **({"edges": [edge.to_dict() for edge in self.edges]} if self.edges else {}),
         }
@@ -240,10 +199,7 @@ class Prices:
             tuple(tuple(row) for row in data["work_weight"]),
             tuple(tuple(row) for row in data["transfer_weight"]),
             tuple(data["memory_price"]),
-            tuple(
-                (op, tuple(weights))
-                for op, weights in zip(data["op_weight"]["op"], data["op_weight"]["weights"], strict=True)
-            ),
+            tuple((op, tuple(weights)) for op, weights in _rows(data["op_weight"], "op", "weights")),
             tuple(PricedNet.from_dict(net) for net in data["nets"]),
             tuple(PricedEdge.from_dict(edge) for edge in data.get("edges") or ()),
         )
@@ -267,16 +223,12 @@ class OrderedPrices:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prices as JSON values: the order as columns."""
-        columns: list[list[Any]] = [list(column) for column in zip(*self.order, strict=True)] or [[], [], []]
-        names = "sender", "receiver", "seconds"
-        return {"prices": self.prices.to_dict(), "order": dict(zip(names, columns, strict=True))}
+        return {"prices": self.prices.to_dict(), "order": _columns(self.order, *_ORDER)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OrderedPrices:
         """Return the prices that `to_dict` wrote (the data must already be validated)."""
-        order = data["order"]
-        columns = order["sender"], order["receiver"], order["seconds"]
-        return cls(Prices.from_dict(data["prices"]), tuple(zip(*columns, strict=True)))
+        return cls(Prices.from_dict(data["prices"]), _rows(data["order"], *_ORDER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +256,12 @@ class Directions:
         return cls((first, second))
 
 
-Certificate: TypeAlias = LargestOp | CriticalPath | SharedWork | NoDevice | Prices | Directions
+Certificate: TypeAlias = SharedWork | NoDevice | Prices | Directions
 
 CertificateSource: TypeAlias = Certificate | Callable[[], Certificate | None] | None
 """A certificate, or what makes it on demand: most bounds are soon replaced by better ones. None for none."""
 
-CERTIFICATES: Mapping[str, type[Certificate]] = {
-    kind.kind: kind for kind in (LargestOp, CriticalPath, SharedWork, NoDevice, Prices, Directions)
-}
+CERTIFICATES: Mapping[str, type[Certificate]] = {kind.kind: kind for kind in (SharedWork, NoDevice, Prices, Directions)}
 """Every kind by its name in files."""
 
 

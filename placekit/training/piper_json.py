@@ -12,52 +12,45 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from placekit.io.atomic import write_json
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schema_fields import Whole
+from placekit.io.schema_fields import Label, NonNegative, Open, Positive, Text, Whole
 from placekit.model.errors import InvalidFileError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
 __all__ = ["piper_to_dict", "read_piper", "write_piper"]
 
-_Bytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Id = Annotated[Whole, Field(ge=-(2**63), lt=2**63)]
+
+class _ChoiceModel(Open):
+    id: Text
+    timePerSample: NonNegative  # noqa: N815  # the format's own words, also below
+    parameterSize: NonNegative  # noqa: N815
+    memoryUsageA: NonNegative  # noqa: N815
+    memoryUsageB: NonNegative  # noqa: N815
+    syncTimeFw: dict[str, NonNegative] = {}  # noqa: N815
+    syncTimeBw: dict[str, NonNegative] = {}  # noqa: N815
 
 
-class _Open(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
-
-
-class _ChoiceModel(_Open):
-    id: Annotated[str, Field(max_length=4096)]
-    timePerSample: _Bytes  # noqa: N815  # the format's own words, also below
-    parameterSize: _Bytes  # noqa: N815
-    memoryUsageA: _Bytes  # noqa: N815
-    memoryUsageB: _Bytes  # noqa: N815
-    syncTimeFw: dict[str, _Bytes] = {}  # noqa: N815
-    syncTimeBw: dict[str, _Bytes] = {}  # noqa: N815
-
-
-class _NodeModel(_Open):
-    id: _Id
-    name: Annotated[str, Field(max_length=4096)] | None = None
+class _NodeModel(Open):
+    id: Label
+    name: Text | None = None
     TMPCs: Annotated[dict[str, Annotated[list[_ChoiceModel], Field(min_length=1)]], Field(min_length=1)]
 
 
-class _EdgeModel(_Open):
-    sourceId: _Id  # noqa: N815
-    destId: _Id  # noqa: N815
-    communicationCost: _Bytes  # noqa: N815
+class _EdgeModel(Open):
+    sourceId: Label  # noqa: N815
+    destId: Label  # noqa: N815
+    communicationCost: NonNegative  # noqa: N815
 
 
-class PiperModel(_Open):
+class PiperModel(Open):
     """A file of Piper's."""
 
     maxDevices: Annotated[Whole, Field(ge=1, le=1 << 20)]  # noqa: N815
-    maxMemoryPerDevice: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # noqa: N815
-    bandwidth: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    maxMemoryPerDevice: Positive  # noqa: N815
+    bandwidth: Positive
     mbsInBatch: Annotated[Whole, Field(ge=1, le=1 << 30)]  # noqa: N815
     nodes: Annotated[list[_NodeModel], Field(min_length=1)]
     edges: list[_EdgeModel]

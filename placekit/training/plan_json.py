@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from placekit.io.atomic import write_json
-from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
-from placekit.io.schema_fields import Whole
+from placekit.io.reading import blaming, read_json, validated
+from placekit.io.schema_fields import Finite, NonNegative, Positive, Strict, Text, Whole
 from placekit.model.errors import InvalidFileError
 from placekit.solve.result import SOLVER_TOLERANCE, Status
 from placekit.solve.stop import StopReason
@@ -17,38 +17,30 @@ from placekit.training.result import PlanResult
 
 __all__ = ["TrainingPlanModel", "read_plan", "write_plan"]
 
-_Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-_NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Count = Annotated[Whole, Field(ge=0, le=1 << 40)]
 _Degree = Annotated[Whole, Field(ge=1, le=1 << 30)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
-
-
-class _LoadModel(_Strict):
-    compute_s: _NonNegative
-    transfer_s: _NonNegative
-    sync_s: _NonNegative
-    load_s: _NonNegative
-    forward_s: _NonNegative
-    memory_bytes: _NonNegative
-    held_bytes: _NonNegative
+class _LoadModel(Strict):
+    compute_s: NonNegative
+    transfer_s: NonNegative
+    sync_s: NonNegative
+    load_s: NonNegative
+    forward_s: NonNegative
+    memory_bytes: NonNegative
+    held_bytes: NonNegative
     in_flight: _Degree
     num_layers: _Degree
     data_degree: _Degree
     tensor_degree: _Degree
 
 
-class _StageModel(_Strict):
+class _StageModel(Strict):
     data_degree: _Degree
     tensor_degree: _Degree
     layers: Annotated[list[_Count], Field(min_length=1)]
     choices: Annotated[list[_Count], Field(min_length=1)]
-    choice_names: list[_Name]
+    choice_names: list[Text]
     load: _LoadModel
 
     @model_validator(mode="after")
@@ -61,42 +53,42 @@ class _StageModel(_Strict):
         return self
 
 
-class _ViolationModel(_Strict):
-    constraint: _Name
+class _ViolationModel(Strict):
+    constraint: Text
     message: str
-    op: _Name | None
-    device: _Name | None
-    amount: _Finite
-    unit: _Name
+    op: Text | None
+    device: Text | None
+    amount: Finite
+    unit: Text
 
 
-class TrainingPlanModel(_Strict):
+class TrainingPlanModel(Strict):
     """A training plan file: what `placekit train-plan` writes."""
 
     schema_: Annotated[Literal["placekit/training-plan/1"], Field(alias="schema")]
-    model: _Name
-    method: _Name
+    model: Text
+    method: Text
     objective_name: Literal["training-plan"]
-    objective: _NonNegative | None
-    lower_bound: _Finite | None
-    bound_name: _Name | None
-    gap: _NonNegative | None
-    status: _Name
-    stop_reason: _Name
-    runtime_s: _NonNegative
-    tolerance: _NonNegative = SOLVER_TOLERANCE  # what older files mean
-    compile_s: _NonNegative = 0.0
-    load_s: _NonNegative = 0.0
+    objective: NonNegative | None
+    lower_bound: Finite | None
+    bound_name: Text | None
+    gap: NonNegative | None
+    status: Text
+    stop_reason: Text
+    runtime_s: NonNegative
+    tolerance: NonNegative = SOLVER_TOLERANCE  # what older files mean
+    compile_s: NonNegative = 0.0
+    load_s: NonNegative = 0.0
     evaluations: _Count
     seed: Whole
     num_devices: _Degree
-    memory_bytes: _Positive
-    bandwidth_bytes_per_s: _Positive
+    memory_bytes: Positive
+    bandwidth_bytes_per_s: Positive
     num_microbatches: _Degree
-    layers: Annotated[list[_Name], Field(min_length=1)]
+    layers: Annotated[list[Text], Field(min_length=1)]
     stages: list[_StageModel] | None
     violations: list[_ViolationModel]
-    trace: list[tuple[_NonNegative, _Finite | None, _Finite | None]]
+    trace: list[tuple[NonNegative, Finite | None, Finite | None]]
     info: dict[str, JsonValue]
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ from functools import lru_cache
 
 from placekit.verification.exact import ExactProblem
 
-__all__ = ["around", "path_ends"]
+__all__ = ["around"]
 
 MAX_LOOKS = 6_000_000
 """Pairs of devices at edges between ancestors, of all ops together: some seconds. Beyond that, plain paths."""
@@ -49,14 +49,6 @@ def around(exact: ExactProblem) -> tuple[_Heads, _Heads]:
     for row in (*heads, *tails):
         row |= {d: row[twin[d]] for d in twin if d not in row and twin[d] in row}
     return heads, tails
-
-
-def path_ends(exact: ExactProblem, along: set[tuple[int, int]]) -> list[int]:
-    """``[num_ops]`` ticks before which no op ends, by plain paths along some edges."""
-    places = _representatives(exact)
-    costs = {edge: known for edge, known in _costs(exact, places).items() if edge in along}
-    heads = _plain_heads(exact, places, exact.in_order, costs)
-    return [min(head + exact.ticks(op, d) for d, head in row.items()) for op, row in enumerate(heads)]
 
 
 def _costs(exact: ExactProblem, places: list[int]) -> _Costs:

@@ -1,32 +1,25 @@
-"""Longest paths with the least times and transfers, for the two objectives that have a clock; in ticks."""
+"""Longest path with the least times and transfers, for the two objectives that have a clock; in ticks."""
 
 from __future__ import annotations
 
 from placekit.objectives import OffloadLatency
 from placekit.verification.exact import ExactProblem
-from placekit.verification.heads import around, path_ends
+from placekit.verification.heads import around
 
-__all__ = ["earliest_ends", "longest_path"]
-
-_Edges = set[tuple[int, int]]
-
-
-def earliest_ends(exact: ExactProblem, along: _Edges) -> list[int]:
-    """``[num_ops]`` ticks before which no op ends, by the paths along the given edges."""
-    return (_offload_ends if isinstance(exact.problem.objective, OffloadLatency) else path_ends)(exact, along)
+__all__ = ["longest_path"]
 
 
 def longest_path(exact: ExactProblem) -> int:
     """Return the ticks of the longest path: no makespan or offload latency is below."""
     if isinstance(exact.problem.objective, OffloadLatency):
-        return max(_offload_ends(exact, set(exact.edges)))
+        return max(_offload_ends(exact))
     return max(
         min(head + exact.ticks(op, d) + after[d] for d, head in before.items())
         for op, (before, after) in enumerate(zip(*around(exact), strict=True))
     )
 
 
-def _offload_ends(exact: ExactProblem, along: _Edges) -> list[int]:
+def _offload_ends(exact: ExactProblem) -> list[int]:
     """``[num_ops]`` ticks before which no op ends, on a host or in a call.
 
     A host op starts when its inputs are in host memory. In a call an input was either made in the same call before, or
@@ -36,8 +29,7 @@ def _offload_ends(exact: ExactProblem, along: _Edges) -> list[int]:
     moves: dict[tuple[int, int], list[int]] = {}
     for t, source in enumerate(exact.producer):
         for reader in set(exact.readers[t]):
-            if (source, reader) in along:
-                moves.setdefault((source, reader), []).append(t)
+            moves.setdefault((source, reader), []).append(t)
     before: list[list[int]] = [[] for _ in range(exact.num_ops)]
     for source, reader in moves:
         before[reader].append(source)

@@ -2,8 +2,6 @@ r"""Exact value of certificates: a lower bound whatever the certificate says, or
 
 **prices**, **directions**. See :mod:`placekit.verification.prices` and :mod:`placekit.verification.directions`.
 
-**critical-path.** Op after op, the least time at which each can end on each kind of device.
-
 **shared-work** (makespan). Of the ops J, those on device d run one after another, none before the least head of J on d,
 and none of them is followed by less than the least tail: :math:`\sum_{v \in J \text{ on } d} t_{vd} \le T - r - q`.
 Where d runs none of them this holds as well, as T is at least the longest path; no more than that counts of r + q.
@@ -20,19 +18,17 @@ from placekit.model.errors import InvalidCertificateError
 from placekit.objectives import Makespan, OffloadLatency
 from placekit.solve.certificates import (
     Certificate,
-    CriticalPath,
     Directions,
-    LargestOp,
     NoDevice,
     SharedWork,
 )
 from placekit.verification.directions import directed_value
 from placekit.verification.exact import ExactProblem
 from placekit.verification.heads import around
-from placekit.verification.paths import earliest_ends, longest_path
+from placekit.verification.paths import longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, group_of, priced_value
 
-__all__ = ["fastest_everywhere", "proven"]
+__all__ = ["fastest_everywhere", "largest_op", "proven"]
 
 
 def proven(exact: ExactProblem, certificate: Certificate) -> Bound:
@@ -54,10 +50,6 @@ def proven(exact: ExactProblem, certificate: Certificate) -> Bound:
         return NOTHING_FEASIBLE if not exact.allowed[group_of(exact, certificate.op)] else Fraction(0)
     if any(not devices for devices in exact.allowed):
         return NOTHING_FEASIBLE
-    if isinstance(certificate, LargestOp):
-        return _largest_op(exact, certificate)
-    if isinstance(certificate, CriticalPath):
-        return _critical_path(exact, certificate)
     if isinstance(certificate, SharedWork):
         return _shared_work(exact, certificate)
     if isinstance(certificate, Directions):
@@ -71,14 +63,14 @@ def _least_ticks(exact: ExactProblem, group: int) -> int:
     return min(sum(exact.ticks(op, d) for op in ops) for d in exact.allowed[group])
 
 
-def _largest_op(exact: ExactProblem, certificate: LargestOp) -> Fraction:
-    group = group_of(exact, certificate.op)
+def largest_op(exact: ExactProblem) -> Fraction:
+    """Return the largest time of a group, each on its fastest device: a bound of every objective."""
     if isinstance(exact.problem.objective, OffloadLatency):  # a host runs the ops of a group at the same time
-        devices = exact.allowed[group]
-        return exact.seconds(min(exact.ticks(certificate.op, d) for d in devices))
+        homes = (exact.allowed[group] for group in exact.group_of)
+        return exact.seconds(max(min(exact.ticks(op, d) for d in devices) for op, devices in enumerate(homes)))
     if exact.team_rule != "off":  # the largest team that there can be shares the samples
-        return _shared_ticks(exact, group) * exact.tick
-    return exact.seconds(_least_ticks(exact, group))
+        return max(_shared_ticks(exact, group) for group in range(len(exact.groups))) * exact.tick
+    return exact.seconds(max(_least_ticks(exact, group) for group in range(len(exact.groups))))
 
 
 def _shared_ticks(exact: ExactProblem, group: int) -> Fraction:
@@ -95,21 +87,6 @@ def _shared_ticks(exact: ExactProblem, group: int) -> Fraction:
 def fastest_everywhere(exact: ExactProblem) -> Fraction:
     """Return the least work of all groups together: a bound of the serial latency, less its subgraphs."""
     return exact.seconds(sum(_least_ticks(exact, group) for group in range(len(exact.groups))))
-
-
-def _critical_path(exact: ExactProblem, certificate: CriticalPath) -> Fraction:
-    if not isinstance(exact.problem.objective, Makespan | OffloadLatency):
-        raise InvalidCertificateError(f"objective {exact.problem.objective.name} has no critical path")
-    for op in certificate.ops:
-        group_of(exact, op)
-    steps = set(zip(certificate.ops, certificate.ops[1:], strict=False))
-    missing = steps - set(exact.edges)
-    if missing or len(set(certificate.ops)) != len(certificate.ops):
-        raise InvalidCertificateError(
-            f"certificate: {sorted(missing) or list(certificate.ops)} is no path of the graph"
-        )
-    ends = earliest_ends(exact, steps)
-    return exact.seconds(max((ends[op] for op in certificate.ops), default=0))
 
 
 def _shared_work(exact: ExactProblem, certificate: SharedWork) -> Fraction:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from placekit.model.errors import InvalidCertificateError
 from placekit.model.reprs import short_repr
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency
-from placekit.solve.certificates import Certificate, LargestOp, Prices
+from placekit.solve.certificates import Certificate, Prices
 from placekit.solve.result import SOLVER_TOLERANCE, Status
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import MAX_STEPS, enumerate_all
@@ -19,7 +19,7 @@ from placekit.verification.ideals import reaches_below
 from placekit.verification.judge import CONSTRAINTS, broken_constraints, objective
 from placekit.verification.paths import longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, with_subgraphs
-from placekit.verification.proofs import fastest_everywhere, proven
+from placekit.verification.proofs import fastest_everywhere, largest_op, proven
 from placekit.verification.steps import rounded_up, step_of
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def _from_scratch(exact: ExactProblem) -> Iterator[tuple[str, Bound]]:
         return
     if isinstance(exact.problem.objective, OffloadLatency | Makespan):
         yield "the longest path", exact.seconds(longest_path(exact))
-    yield "the largest op", max(proven(exact, LargestOp(op)) for op in range(exact.num_ops))
+    yield "the largest op", largest_op(exact)
 
 
 def _infeasible(exact: ExactProblem, result: Result, max_steps: int) -> Check:

@@ -21,9 +21,7 @@ from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
 from placekit.solve.certificates import (
     Certificate,
-    CriticalPath,
     Directions,
-    LargestOp,
     NoDevice,
     OrderedPrices,
     PricedEdge,
@@ -175,14 +173,10 @@ def random_shared_work(exact: ExactProblem, op: int, rng: np.random.Generator) -
 def random_certificate(exact: ExactProblem, rng: np.random.Generator) -> Certificate:
     """Return a certificate of any kind."""
     op = int(rng.integers(exact.num_ops))
-    kind = int(rng.integers(7))
-    if kind == 0:
-        return LargestOp(op)
+    kind = int(rng.integers(5))
     if kind == 1:
         return NoDevice(op)
-    if kind == 2:
-        return CriticalPath(tuple(random_walk(exact, op, rng)))
-    if kind == 6 and exact.num_devices == 2:
+    if kind == 0 and exact.num_devices == 2:
         return random_directions(exact, rng)
     if kind == 3:
         return random_shared_work(exact, op, rng)

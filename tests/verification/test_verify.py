@@ -17,7 +17,7 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.io.result_json import read_result, write_result
 from placekit.model.problem import Problem
-from placekit.solve.certificates import Certificate, LargestOp, Prices
+from placekit.solve.certificates import Certificate, NoDevice, Prices
 from placekit.solve.result import Result, Status
 from placekit.verification.verify import Outcome, certifies, verify
 
@@ -78,8 +78,8 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "unknown op": (lambda d: d["placement"].update(e=d["placement"].pop("d")), "placement"),
     "hash": (lambda d: d.update(problem_hash="0" * 32), "problem"),
     "status": (lambda d: d.update(status="optimal"), "gap"),
-    "path of another kind": (
-        lambda d: d.update(certificate={"schema": "placekit/certificate/1", "kind": "critical-path", "ops": [0, 1]}),
+    "another kind": (
+        lambda d: d.update(certificate={"schema": "placekit/certificate/1", "kind": "no-device", "op": 0}),
         "bound",
     ),
 }
@@ -154,7 +154,7 @@ def test_infeasibility_is_certified(machines: Problem) -> None:
         assert "by certificate" in verify(result, problem)["infeasible"].detail
         without = dataclasses.replace(result, certificate=None)
         assert verify(without, problem)["infeasible"].outcome is Outcome.CHECKED
-    wrong = dataclasses.replace(infeasible(small)[0], certificate=LargestOp(0))
+    wrong = dataclasses.replace(infeasible(small)[0], certificate=NoDevice(0))
     assert verify(wrong, small)["infeasible"].outcome is Outcome.FAILED
     said = dataclasses.replace(wrong, certificate=None, problem_hash=machines.content_hash)
     assert "is feasible" in verify(said, machines)["infeasible"].detail
