@@ -11,7 +11,6 @@ called ``ACC.0``, ... and ``CPU.0``, ... here. Objective and contiguity are not 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from itertools import count, islice
 from math import isclose
 from pathlib import Path
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from placekit.io.atomic import write_json
 from placekit.io.compute_graph import read_compute_graph
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.workload_schema import SplitModel, WorkloadModel
+from placekit.io.workload_schema import WorkloadModel
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
@@ -33,7 +32,7 @@ from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives.base import Objective
 from placekit.objectives.throughput import Throughput
 
-__all__ = ["read_expert_split", "read_workload", "workload_to_dict", "write_workload"]
+__all__ = ["read_workload", "workload_to_dict", "write_workload"]
 
 NO_MEMORY_LIMIT = sys.float_info.max
 """The `maxSizePerFPGA` that stands for "no limit"; JSON has no infinity."""
@@ -288,46 +287,3 @@ def milliseconds(time_s: NDArray[np.float64]) -> NDArray[np.float64]:
     for neighbour in (np.nextafter(time_ms, 0), np.nextafter(time_ms, np.inf)):
         time_ms = np.where((time_ms / 1e3 != time_s) & (neighbour / 1e3 == time_s), neighbour, time_ms)
     return time_ms
-
-
-def read_expert_split(path: str | Path, workload_path: str | Path) -> Mapping[str, str]:
-    """Read a split of a workload's ops (lists `fpgas` and `cpus` of node ids) as device by op name.
-
-    ``Placement.from_mapping(read_workload(workload_path), read_expert_split(path, workload_path))`` is the placement.
-
-    Parameters
-    ----------
-    path
-        The split; its loads are not read, the judge computes them.
-    workload_path
-        The workload that its node ids belong to.
-
-    Raises
-    ------
-    InvalidFileError
-        Either file is broken, a node id is unknown, placed twice or not at all, or there are more parts than devices.
-    """
-    workload = validated(WorkloadModel, read_json(workload_path), workload_path)
-    split = validated(SplitModel, read_json(path), path)
-    names, op_of_id = _op_names(workload, workload_path)
-    devices: dict[str, str] = {}
-    for field, parts, prefix, limit in (
-        ("fpgas", split.fpgas, "ACC", workload.maxFPGAs),
-        ("cpus", split.cpus, "CPU", workload.maxCPUs),
-    ):
-        for at, part in enumerate(parts):
-            if part.nodes and at >= limit:
-                raise InvalidFileError(
-                    f"{path}: {field}[{at}] has ops; {workload_path} has {limit} devices of the kind"
-                )
-            for node in part.nodes:
-                if node not in op_of_id:
-                    raise InvalidFileError(f"{path}: {field}[{at}] names node {node}; {workload_path} has none")
-                name = names[op_of_id[node]]
-                if name in devices:
-                    raise InvalidFileError(f"{path}: {field}[{at}] places node {node} a second time")
-                devices[name] = f"{prefix}.{at}"
-    for node, op in op_of_id.items():
-        if names[op] not in devices:
-            raise InvalidFileError(f"{path}: node {node} ({names[op]!r}) is placed nowhere")
-    return devices

@@ -23,7 +23,7 @@ from placekit.io.placement_json import placement_to_dict, read_placement
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
 from placekit.io.result_json import read_result
-from placekit.io.workload_json import read_expert_split, read_workload, workload_to_dict, write_workload
+from placekit.io.workload_json import read_workload, workload_to_dict
 from placekit.model.costs import CostTable
 from placekit.model.errors import PlacekitError
 from placekit.model.graph import OpGraph
@@ -80,17 +80,8 @@ def costs_document(folder: Path) -> Any:
     return json.loads((folder / "valid.json").read_text())
 
 
-def read_split(path: Path) -> Any:
-    """Read an expert split of the small workload."""
-    workload = path.with_name("workload.json")
-    if not workload.exists():
-        write_workload(problem(), workload)
-    return read_expert_split(path, workload)
-
-
 KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "workload": (lambda _: workload_to_dict(problem()), read_workload),
-    "split": (lambda _: {"fpgas": [{"nodes": [0, 1]}, {"nodes": [2]}], "cpus": [{"nodes": [3, 4]}]}, read_split),
     "problem": (lambda _: problem_to_dict(problem()), read_problem),
     "costs": (costs_document, lambda path: read_costs(path, problem().graph)),
     "placement": (
