@@ -86,7 +86,7 @@ class _Search:
         for actions in environment.homogeneous:
             run.offer(environment.answer(environment.expand(actions[None])[0]))
         self._told = environment.evaluations
-        self._nodes = coarse_nodes(run.problem, environment.mask, "classes")
+        self._nodes = coarse_nodes(run.problem, environment.mask, has_chains=False)
         self._leader = np.unique(self._nodes, return_index=True)[1]
         self._mask = environment.mask
         self._graph = node_graph(run.problem, self._nodes, self._mask)

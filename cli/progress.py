@@ -115,11 +115,9 @@ class LearnLine(SolveLine):
             return Text(text, overflow="ellipsis", no_wrap=True)
         if not values:
             return super().render(elapsed_s)
-        if "cloning/deviations" in values:
-            away = values["cloning/deviations"]
-            text = (
-                f"cloning the warm start  update {self._update}  about {away:.0f} groups elsewhere  {elapsed_s:.0f} s"
-            )
+        if "imitation/deviations" in values:
+            away = values["imitation/deviations"]
+            text = f"imitating the teacher  update {self._update}  about {away:.0f} groups elsewhere  {elapsed_s:.0f} s"
             return Text(text, overflow="ellipsis", no_wrap=True)
         text = (
             f"update {self._update}  best {format_time(values.get('charts/best_objective'))}  "

@@ -55,9 +55,7 @@ class TrainingRun:
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Checkpoint to resume from, written again without --policy-out.")
     ] = None
-    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to imitate first.")] = (
-        None
-    )
+    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to begin with.")] = None
     bound_s: Annotated[
         float, typer.Option("--bound", metavar="SECONDS", help="Time for a lower bound after training; 0: no bound.")
     ] = 10.0

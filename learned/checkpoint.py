@@ -69,7 +69,7 @@ class Checkpoint:
             raise InvalidProblemError(f"the checkpoint is of method {self.method!r}, not of {method!r}")
         for name, value in params.items():
             # how long to train may change: it does not change the way
-            if name not in ("updates", "patience", "clone") and self.params.get(name) != value:
+            if name not in ("updates", "patience") and self.params.get(name) != value:
                 raise InvalidProblemError(
                     f"the checkpoint was made with {name} = {self.params.get(name)!r}, not with {value!r}"
                 )

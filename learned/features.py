@@ -1,4 +1,4 @@
-r"""Features of ops: a row of numbers per op, in groups that can be switched off by name.
+r"""Features of ops: a row of numbers per op, of the op, and of its place in the graph.
 
 ========== ======= ===========================================================================================
 group      columns what it holds
@@ -20,7 +20,6 @@ where an op may go. The paper (HSDAG, arXiv 2405.14185, section 3.1) has type, d
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -28,15 +27,13 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 from placekit.learned.vocabulary import UNKNOWN_TYPE, type_columns
-from placekit.model.errors import UnknownNameError
 from placekit.model.graph import OpGraph, distinct, sum_by
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import csr_offsets, instance_of
 
-__all__ = ["FEATURE_GROUPS", "fractal_dimension", "group_edges", "group_means", "group_sums", "op_features"]
+__all__ = ["fractal_dimension", "group_edges", "group_means", "group_sums", "op_features"]
 
-FEATURE_GROUPS = ("type", "degree", "fractal", "shape", "bytes", "flops", "times", "order")
-"""The groups, in the order of their columns."""
+_COSTS = ("bytes", "flops", "times")
 
 REACH = 4096
 """A search for the fractal dimension of an op ends with the distance at which it has reached this many ops."""
@@ -46,28 +43,20 @@ _FREQUENCIES = 8
 _LARGEST_LOG_RATIO = 5.0  # a device 150 times slower is as good as never chosen
 
 
-def op_features(problem: Problem, without: Collection[str] = ()) -> NDArray[np.float32]:
+def op_features(problem: Problem, *, has_costs: bool = True) -> NDArray[np.float32]:
     """``[num_ops, num_features]`` features of the ops of `problem`; see the module docstring.
 
     Parameters
     ----------
     problem
         The problem.
-    without
-        Groups to leave out: their columns are zero, so that the width stays the same.
-
-    Raises
-    ------
-    UnknownNameError
-        A group that does not exist.
+    has_costs
+        False to leave bytes, flops and times out: their columns are zero, so that the width stays the same.
 
     Notes
     -----
     O(ops * min(ops + edges, `REACH` * degree)), for the fractal dimension; the rest is linear.
     """
-    for name in without:
-        if name not in FEATURE_GROUPS:
-            raise UnknownNameError(f"no feature group {name!r}; groups are {', '.join(FEATURE_GROUPS)}")
     graph = problem.graph
     columns = {
         "type": np.eye(UNKNOWN_TYPE + 1)[type_columns(graph.op_types)],
@@ -79,7 +68,7 @@ def op_features(problem: Problem, without: Collection[str] = ()) -> NDArray[np.f
         "times": _times(problem),
         "order": _places(graph),
     }
-    kept = [values * (name not in without) for name, values in columns.items()]
+    kept = [values * (has_costs or name not in _COSTS) for name, values in columns.items()]
     return np.concatenate(kept, axis=1).astype(np.float32)
 
 

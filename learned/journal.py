@@ -26,8 +26,6 @@ class Journal:
     resumed_at
         Updates done at the checkpoint that the training goes on from. Lines of later updates, and one that a crash
         tore, are cut off: those updates are made, and written, once more. None for a training that begins.
-    cloned
-        Updates of cloning done there, which are numbered apart.
 
     Raises
     ------
@@ -35,12 +33,12 @@ class Journal:
         The folder or the file cannot be made.
     """
 
-    def __init__(self, folder: Path, resumed_at: int | None = None, cloned: int = 0) -> None:
+    def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / "metrics.jsonl"
             if path.is_file():
-                _cut_off(path, resumed_at, cloned)
+                _cut_off(path, resumed_at)
             self._lines = path.open("a", encoding="utf-8")
         except OSError as error:
             raise PlacekitError(f"cannot write {folder}: {error.strerror or error}") from error
@@ -72,17 +70,15 @@ class Journal:
             self._board.close()
 
 
-def _cut_off(path: Path, resumed_at: int | None, cloned: int) -> None:
+def _cut_off(path: Path, resumed_at: int | None) -> None:
     """Cut off an unfinished last line, and from the first line on that is of an update still to come."""
     lines = path.read_bytes().splitlines(keepends=True)
-    kept = takewhile(lambda line: line.endswith(b"\n") and not _is_to_come(line, resumed_at, cloned), lines)
+    kept = takewhile(lambda line: line.endswith(b"\n") and not _is_to_come(line, resumed_at), lines)
     os.truncate(path, sum(map(len, kept)))
 
 
-def _is_to_come(line: bytes, resumed_at: int | None, cloned: int) -> bool:
+def _is_to_come(line: bytes, resumed_at: int | None) -> bool:
     try:
-        told = json.loads(line)
-        done = cloned if any(tag.startswith("cloning/") for tag in told) else resumed_at
-        return resumed_at is not None and int(told["update"]) > int(done or 0)
+        return resumed_at is not None and int(json.loads(line)["update"]) > resumed_at
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # what this is, is not known: it stays
         return False

@@ -24,7 +24,6 @@ __all__ = [
     "TrainingParams",
     "batch_advantages",
     "entropy",
-    "permitted",
 ]
 
 
@@ -163,13 +162,6 @@ class Learner(ABC):
     def decode(self) -> NDArray[np.int64]:
         """``[count, num_ops]`` the policy's own answers, without randomness."""
 
-    @abstractmethod
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """``[decisions]`` log-probabilities, with gradient, of decisions that make `placements` ``[count, num_ops]``.
-
-        Decisions that a mask forbids are left out. Whatever else the policy samples comes from `generator`.
-        """
-
     def replay(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Return log-probabilities and entropies ``[decisions]`` of an old rollout under the present weights."""
         raise NotImplementedError
@@ -179,9 +171,8 @@ class Learner(ABC):
         raise NotImplementedError
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement` ``[num_ops]``, unless it is cloned. Called at most once, before training."""
-        if not self.params.clone:
-            self.preferred = wanted_actions(self.environment, placement)
+        """Begin near `placement` ``[num_ops]``. Called at most once, before training."""
+        self.preferred = wanted_actions(self.environment, placement)
 
     def transferable(self) -> dict[str, Tensor]:
         """Return the weights that mean something for another problem, by name in `policy`."""
@@ -235,10 +226,6 @@ class GroupwiseLearner(Learner):
         """Return the most probable placement ``[1, num_ops]``."""
         return self.environment.expand(self.log_probs().argmax(dim=1).numpy()[None])
 
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        """``[decisions]`` log-probability of every group's device, where it may go there."""
-        return permitted(self.log_probs().gather(1, self._actions(placements)))
-
     def _actions(self, placements: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(placements[:, self.environment.first_op].T.copy())
 
@@ -260,12 +247,6 @@ class TrainingParams:
     patience
         Updates without a better placement after which it ends; ``2 + G + G**2 // 8`` for a problem of G groups, where
         that is less. 0 for no such end.
-    clone
-        With a warm start, most updates of behaviour cloning before everything else. 0: the policy is biased towards
-        the warm start, no more.
-    clone_deviations
-        Cloning ends once about so many groups of a placement, or a tenth of them where that is fewer, are not where the
-        warm start has them: the policy has to go on exploring.
     learning_rate
         Step size of Adam; 0 for a control that draws as often and learns nothing.
     max_grad_norm
@@ -281,8 +262,6 @@ class TrainingParams:
 
     updates: int = 1000
     patience: int = 0
-    clone: int = 100
-    clone_deviations: float = 6.0
     learning_rate: float = 1e-3
     max_grad_norm: float = 1.0
     entropy_start: float = 0.0
@@ -291,7 +270,7 @@ class TrainingParams:
 
     def __post_init__(self) -> None:
         self.require("entropy_updates", least=1)
-        self.require("updates", "patience", "clone", "clone_deviations", "entropy_start", "entropy_end", least=0)
+        self.require("updates", "patience", "entropy_start", "entropy_end", least=0)
         self.require("learning_rate", least=0)
         self.require_that(self.max_grad_norm > 0, "max_grad_norm", "> 0")
 
@@ -309,12 +288,6 @@ class TrainingParams:
         """Return the weight of the entropy bonus at an update."""
         share = min(1.0, update / self.entropy_updates)
         return self.entropy_start + (self.entropy_end - self.entropy_start) * share
-
-
-def permitted(log_probs: Tensor) -> Tensor:
-    """Return the entries that no mask has made impossible, in one row; a certainty if there are none."""
-    kept = log_probs[log_probs > -torch.inf]
-    return kept if kept.numel() else log_probs.new_zeros(1)
 
 
 def entropy(log_probs: Tensor) -> Tensor:

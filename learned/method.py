@@ -180,8 +180,6 @@ class LearnedMethod(Method):
             offer_decoded(run, environment, learner)  # training never ends above what the policy says as it is
             decoding_s = perf_counter() - begun
         training = Training.begin(learner, environment, self.params, run.seed)
-        if start is not None:
-            training.wanted = start.device_of_op[None]
         if session.resume is not None:
             checkpoint = read_checkpoint(session.resume)
             state = checkpoint.check_resumable(self.name, asdict(self.params), run.problem)
@@ -194,7 +192,7 @@ class LearnedMethod(Method):
             watchers = [watcher for watcher in (session.on_update,) if watcher is not None]
             if session.log_dir is not None:
                 resumed_at = None if session.resume is None else training.update
-                watchers.append(stack.enter_context(Journal(session.log_dir, resumed_at, training.cloned)))
+                watchers.append(stack.enter_context(Journal(session.log_dir, resumed_at)))
             if session.measured is None:
                 stack.callback(self._save, training)
             else:

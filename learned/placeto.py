@@ -237,18 +237,6 @@ class PlacetoLearner(Learner):
         self.environment.evaluate(placement[None])
         self.preferred = wanted_actions(self.nodes, placement)
 
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """``[decisions]`` those of random blocks, in episodes that put every node where it belongs.
-
-        About half of the nodes begin anywhere, so that the policy learns where nodes belong, not to keep them there.
-        """
-        wanted = torch.stack([wanted_actions(self.nodes, placement) for placement in placements])
-        anywhere = torch.multinomial(self.graph.mask.double(), len(wanted), replacement=True, generator=generator).T
-        device = torch.where(torch.rand(wanted.shape, generator=generator) < 0.5, wanted, anywhere)
-        played = self._played(device, lambda _, nodes: wanted[:, nodes], trained := self._drawn_blocks(generator))
-        found = [log_probs.gather(2, chosen[:, :, None]).flatten() for _, log_probs, chosen in played]
-        return torch.cat([found[number] for number in sorted(trained.tolist())])
-
 
 class Placeto(LearnedMethod):
     """Placeto (Addanki et al., NeurIPS 2019): one node at a time, rewarded by what each step improves."""

@@ -139,7 +139,7 @@ def _method_of(checkpoint: Checkpoint, path: Path) -> LearnedMethod:
     try:
         known = {field.name for field in fields(get_method(checkpoint.method).params)}  # others are of earlier versions
         params = {name: value for name, value in checkpoint.params.items() if name in known}
-        method = get_method(checkpoint.method, {**params, "clone": 0})  # it learns no more
+        method = get_method(checkpoint.method, params)
     except (InvalidProblemError, UnknownNameError) as error:
         raise InvalidFileError(f"{path}: {error}") from None
     assert isinstance(method, LearnedMethod)  # the family says so

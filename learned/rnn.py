@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import GroupGraph, best_single, group_graph, preference
-from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, entropy, permitted
+from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, entropy
 from placekit.learned.method import LearnedMethod
 
 __all__ = ["Rnn", "RnnLearner", "RnnNetwork", "RnnParams"]
@@ -193,12 +193,6 @@ class RnnLearner(Learner):
         wanted = device.gather(1, group)
         may = self.graph.mask[torch.arange(self.graph.num_groups), wanted]
         return self.environment.expand(torch.where(may, wanted, self._first_allowed).numpy())
-
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """``[decisions]`` log-probability of every node's device, whichever of the sampled groups it is in."""
-        _, _, grouping, placing = self._decide(self.params.samples, generator)
-        devices = torch.from_numpy(placements[:, self.environment.first_op])  # [count, N]
-        return permitted(torch.logsumexp(grouping + placing[:, :, devices].permute(2, 0, 3, 1), dim=3))
 
 
 def _pick(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:

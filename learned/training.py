@@ -1,4 +1,4 @@
-"""One training loop for every learner: clone a warm start, imitate a teacher, learn from rewards.
+"""One training loop for every learner: imitate a teacher, learn from rewards.
 
 ====================== ================================================================
 metric                 meaning
@@ -13,9 +13,8 @@ losses/entropy         mean entropy of a decision, nats
 losses/grad_norm       norm of the gradient before clipping
 losses/clipfrac        several epochs: share of decisions whose ratio of new to old probability was clipped
 losses/approx_kl       several epochs: estimate of how far the policy has moved
-STAGE/cross_entropy    cloning and imitation: the loss, nats per decision
-STAGE/deviations       cloning and imitation: groups of a placement that are elsewhere, about
-STAGE/grad_norm        cloning and imitation: norm of the gradient before clipping
+imitation/*            cross_entropy: the loss, nats per decision; deviations: groups of a placement that are elsewhere,
+                       about; grad_norm: norm of the gradient before clipping
 ====================== ================================================================
 
 The tags are those of CleanRL.
@@ -24,7 +23,6 @@ References
 ----------
 Williams, "Simple statistical gradient-following algorithms for connectionist reinforcement learning", 1992.
 Schulman et al., "Proximal policy optimization algorithms", arXiv 1707.06347, 2017, equation 7.
-Pomerleau, "Efficient training of artificial neural networks for autonomous navigation", 1991 (behaviour cloning).
 Silver et al., "Mastering the game of Go with deep neural networks and tree search", 2016: experts first, then rewards.
 """
 
@@ -51,16 +49,14 @@ __all__ = ["Metrics", "Stage", "Training", "train"]
 
 _LEAST_PATIENCE = 2
 LARGEST_SHARE = 0.1
-"""Cloning and imitation end with no larger share of the groups elsewhere, however few groups there are."""
+"""Imitation ends with no larger share of the groups elsewhere, however few groups there are."""
 
 
 class Stage(IntEnum):
     """Stages of a training, in this order; a stage without work is skipped."""
 
-    CLONING = 0
-    """A warm start: the cross-entropy of its decisions. It ends while something is left to explore."""
     IMITATION = 1
-    """The learner's own teacher, unless a warm start was cloned."""
+    """The learner's own teacher: the cross-entropy of its decisions. It ends while something is left to explore."""
     REWARDS = 2
     """Rewards of the environment, or of the learner's simulator where the environment measures."""
     MEASURED = 3
@@ -74,7 +70,7 @@ class Metrics:
     Parameters
     ----------
     update
-        Updates done; those of cloning are counted apart.
+        Updates done.
     values
         Values by tag.
     """
@@ -93,23 +89,19 @@ class Training:
         Who learns, where, and how.
     generator
         Source of all randomness.
-    wanted
-        ``[count, num_ops]`` placements to clone first; None for none, or once that is done.
-    update, stale, cloned
-        Updates done; since the best placement was found; of cloning.
+    update, stale
+        Updates done; since the best placement was found.
     stage, stage_updates
-        What is learned from now, and updates of that, without those of cloning.
+        What is learned from now, and updates of that.
     """
 
     learner: Learner
     environment: Environment
     params: TrainingParams
     generator: torch.Generator
-    wanted: NDArray[np.int64] | None = None
     update: int = 0
     stale: int = 0
-    cloned: int = 0
-    stage: Stage = Stage.CLONING
+    stage: Stage = Stage.IMITATION
     stage_updates: int = 0
     _before: dict[str, Any] = field(default_factory=dict)
     _begun: float = field(default_factory=perf_counter)
@@ -138,8 +130,6 @@ class Training:
 
     def end(self) -> StopReason | None:
         """Return why training is over by its own parameters; None if it is not."""
-        if self.stage is Stage.CLONING:
-            return None
         if self.update >= self.params.updates:
             return StopReason.ITERATIONS
         num_groups = self.environment.num_groups
@@ -149,11 +139,7 @@ class Training:
     def skip_idle_stages(self) -> None:
         """Go to the first stage from here on that has something to learn from."""
         lessons, has_simulator = self.learner.lessons, self.learner.simulator is not self.environment
-        if self.stage is Stage.CLONING and (self.wanted is None or self.cloned >= self.params.clone):
-            self.next_stage()
-        if self.stage is Stage.IMITATION and (
-            lessons is None or self.cloned or self.stage_updates >= lessons.updates  # a warm start was the teacher
-        ):
+        if self.stage is Stage.IMITATION and (lessons is None or self.stage_updates >= lessons.updates):
             self.next_stage()
         if self.stage is Stage.REWARDS and has_simulator and lessons and self.stage_updates >= lessons.simulation:
             self.next_stage()
@@ -162,7 +148,7 @@ class Training:
 
     def next_stage(self) -> None:
         """Go to the next stage, with an optimiser of its own."""
-        self.stage, self.stage_updates, self.wanted = Stage(self.stage + 1), 0, None
+        self.stage, self.stage_updates = Stage(self.stage + 1), 0
         self.renew_optimiser()
 
     def begin_update(self) -> None:
@@ -219,8 +205,6 @@ class Training:
             "generator": self.generator.get_state(),
             "update": self.update,
             "stale": self.stale,
-            "wanted": None if self.wanted is None else torch.tensor(self.wanted),
-            "cloned": self.cloned,
             "stage": int(self.stage),
             "stage_updates": self.stage_updates,
             "evaluations": self.environment.evaluations,
@@ -254,9 +238,8 @@ class Training:
         self.learner.policy.load_state_dict(state["policy"])
         self.learner.remember(state["memory"])
         self.generator.set_state(state["generator"])
-        self.wanted = None if state["wanted"] is None else self._placements(state["wanted"])
-        self.update, self.stale, self.cloned, stage, self.stage_updates = (
-            _count(state[name], name) for name in ("update", "stale", "cloned", "stage", "stage_updates")
+        self.update, self.stale, stage, self.stage_updates = (
+            _count(state[name], name) for name in ("update", "stale", "stage", "stage_updates")
         )
         self.stage = Stage(stage)
         self.renew_optimiser()
@@ -264,7 +247,7 @@ class Training:
         best, objective = state["best"], state["best_objective"]
         if (best is None) != (objective is None) or not isinstance(objective, float | None):
             raise ValueError(f"best_objective is {objective!r}")
-        environment.best = None if best is None else self._placements(best[None])[0]
+        environment.best = None if best is None else self._placement(best)
         environment.best_objective = objective
         environment.evaluations = self._begun_evaluations = _count(state["evaluations"], "evaluations")
 
@@ -283,11 +266,10 @@ class Training:
                     raise ValueError(f"{name} of weight {index} has shape {tuple(moment.shape)} of {moment.dtype}")
         self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
 
-    def _placements(self, values: Tensor) -> NDArray[np.int64]:
-        """Return ``[count, num_ops]`` device indices that are some."""
+    def _placement(self, values: Tensor) -> NDArray[np.int64]:
+        """Return ``[num_ops]`` device indices that are some."""
         problem = self.environment.problem
-        shape = (len(values), problem.graph.num_ops)
-        if values.dtype != torch.int64 or values.shape != shape:
+        if values.dtype != torch.int64 or values.shape != (problem.graph.num_ops,):
             raise ValueError(f"a placement of shape {tuple(values.shape)} and type {values.dtype}")
         if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < problem.platform.num_devices:
             raise ValueError("a placement on devices that are none")
@@ -326,18 +308,14 @@ def train(
         training.begin_update()
         stage = training.stage
 
-        if stage in (Stage.CLONING, Stage.IMITATION):  # learn what somebody else decided
-            if training.wanted is not None:  # a stage of cloning without anything wanted is skipped
-                log_probs, few = learner.log_probs_of(training.wanted, generator), params.clone_deviations
-                loss = -log_probs.mean()
-            else:
-                (loss, log_probs), few = learner.lesson(generator), learner.lessons.deviations if learner.lessons else 0
+        if stage is Stage.IMITATION and learner.lessons is not None:  # learn what the teacher would do
+            loss, log_probs = learner.lesson(generator)
             deviations = float((1 - log_probs.detach().exp()).mean()) * num_groups
-            if deviations <= min(few, LARGEST_SHARE * num_groups):
+            if deviations <= min(learner.lessons.deviations, LARGEST_SHARE * num_groups):
                 training.next_stage()
                 continue
             told = {"cross_entropy": loss.item(), "deviations": deviations, "grad_norm": training.descend(loss)}
-            values = {f"{stage.name.lower()}/{name}": value for name, value in told.items()}
+            values = {f"imitation/{name}": value for name, value in told.items()}
 
         else:  # learn from rewards
             rollout = learner.rollout(generator)
@@ -361,13 +339,9 @@ def train(
                 told["approx_kl"] = float((ratio - 1 - change).mean().detach())
             values = training.charts(costs) | {f"losses/{name}": value for name, value in told.items()}
 
-        if stage is Stage.CLONING:
-            training.cloned += 1
-            on_update(Metrics(training.cloned, values))
-        else:
-            training.update += 1
-            training.stage_updates += 1
-            on_update(Metrics(training.update, values | {"charts/stage": float(stage)}))
+        training.update += 1
+        training.stage_updates += 1
+        on_update(Metrics(training.update, values | {"charts/stage": float(stage)}))
 
 
 def _count(value: object, name: str) -> int:

@@ -26,7 +26,7 @@ from placekit.learned.doppler.episodes import FOLLOWS, GREEDY, SAMPLES, play
 from placekit.learned.doppler.network import DopplerNetwork, op_inputs, select_log_probs
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import preference, wanted_actions
-from placekit.learned.learner import Learner, Lessons, Rollout, TrainingParams, batch_advantages, entropy, permitted
+from placekit.learned.learner import Learner, Lessons, Rollout, TrainingParams, batch_advantages, entropy
 from placekit.learned.method import LearnedMethod
 from placekit.learned.rewards import PlannedOrder
 from placekit.objectives import BatchScore
@@ -194,14 +194,8 @@ class DopplerLearner(Learner):
         return placements
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement`: it is the teacher, and its devices are more probable unless they are cloned."""
+        """Begin near `placement`: it is the teacher, and its devices are more probable."""
         self.preferred = wanted_actions(self.environment, placement)[torch.from_numpy(self.environment.group_of_op)]
-
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """``[decisions]`` log-probabilities in episodes that make `placements`, ops in the teacher's order."""
-        played = self._play(np.full(len(placements), FOLLOWS), torch.tensor(placements), generator)
-        selects, places = self._lessons_in(played)
-        return permitted(torch.cat([selects, places]))
 
     def memory(self) -> dict[str, Tensor]:
         """Return the preferred devices, and what is best in the simulator, with its order."""
@@ -233,8 +227,8 @@ class DopplerLearner(Learner):
         return played.device_of_op.gather(1, played.op_of_step)
 
     def _prior(self) -> Tensor:
-        """``[num_ops, num_devices]`` what a warm start that is not cloned adds to PLACE."""
-        if self.params.clone or bool((self.preferred < 0).any()):
+        """``[num_ops, num_devices]`` what a warm start adds to PLACE."""
+        if bool((self.preferred < 0).any()):
             return torch.zeros(self._num_ops, self._num_devices)
         return preference(self.preferred, self._num_devices, self.params.deviations)
 

@@ -26,11 +26,12 @@ from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import coarse_nodes, largest, node_graph, parse
 from placekit.learned.hsdag.starts import Starts
-from placekit.learned.learner import Learner, Rollout, batch_advantages, entropy, permitted
+from placekit.learned.learner import Learner, Rollout, batch_advantages, entropy
 
 __all__ = ["HsdagLearner", "HsdagPolicy"]
 
 _RESIDUAL_SCALE = 50.0  # the residual logits of few decisions learn faster than weights shared by all
+_DISCOUNT = 0.95  # of returns in the paper's form, which names none; this is that of the released code
 _START = 0.55  # tanh of it is half: the preferred device begins half way to the bound
 _LATER_START = 0.8  # on later starts two thirds, or half of what they begin with would be lost before it is tried
 
@@ -51,10 +52,10 @@ class HsdagPolicy(nn.Module):
         hidden, dropout = params.hidden, params.dropout
         self.input = mlp(num_features, hidden, hidden, dropout, is_last_active=True)
         self.encoder = Encoder(hidden, 2, dropout)
-        self.scorer = EdgeScorer(hidden, weighs_costs=params.weighs_transfers)
+        self.scorer = EdgeScorer(hidden, weighs_costs=not params.is_paper)
         self.encoder_of_groups = Encoder(hidden, 1, dropout)
-        self.pooling = Pooling(hidden, scales_by_count=params.scales_by_count)
-        self.output = mlp(hidden, hidden, num_features, dropout, is_last_active=not params.is_multilevel)
+        self.pooling = Pooling(hidden, scales_by_count=params.is_paper)
+        self.output = mlp(hidden, hidden, num_features, dropout, is_last_active=params.is_paper)
         last = nn.Linear(hidden, num_devices)
         self.head = nn.Sequential(nn.Linear(num_features, hidden), nn.ReLU(), last)
         self.residual = nn.Parameter(torch.zeros(num_nodes, num_devices), requires_grad=params.has_residual)
@@ -91,18 +92,6 @@ class Decisions(NamedTuple):
         drawn = torch.randperm(len(group), generator=generator)[:count] if count else group[:0]
         return group[drawn], device[drawn]
 
-    def agreed(self, devices: Tensor) -> Tensor:
-        """``[count * G]`` log-probability of the device of all nodes of a group, minus infinity where they differ.
-
-        `devices` are those of the nodes, ``[count, N]``. (A group whose nodes differ would teach the head, which all
-        levels share, to be undecided.)
-        """
-        groups = torch.arange(len(self.log_probs))
-        members = torch.from_numpy(self.group_of_node).expand(len(devices), -1)
-        empty = devices.new_empty(len(devices), len(groups))
-        least, most = (empty.scatter_reduce(1, members, devices, how, include_self=False) for how in ("amin", "amax"))
-        return self.log_probs[groups, least].masked_fill(least != most, -torch.inf).flatten()
-
 
 class Block(NamedTuple):
     """Rows of a rollout that are compared with each other.
@@ -120,7 +109,7 @@ class Block(NamedTuple):
 
 
 class HsdagLearner(Learner):
-    """One problem, one policy; nodes are those of `HsdagParams.coarsening`, not the groups of the environment."""
+    """One problem, one policy; nodes are classes or chains of ops, not the groups of the environment."""
 
     params: HsdagParams
     policy: HsdagPolicy
@@ -128,11 +117,11 @@ class HsdagLearner(Learner):
     def __init__(self, environment: Environment, params: HsdagParams) -> None:
         problem = environment.problem
         super().__init__(environment, params)
-        self.nodes = coarse_nodes(problem, environment.mask, params.coarsening)
+        self.nodes = coarse_nodes(problem, environment.mask, has_chains=params.is_paper)
         self.leader = np.unique(self.nodes, return_index=True)[1]
         coarse = environment.coarsened(self.nodes)
         self.graph = node_graph(problem, self.nodes, coarse.mask)
-        features = group_means(op_features(problem, params.without_groups), self.nodes)
+        features = group_means(op_features(problem, has_costs=not params.is_paper), self.nodes)
         self.features = torch.from_numpy(features)
         self.policy = self._new_policy()
         self.preferred = best_single(environment, coarse)
@@ -179,10 +168,10 @@ class HsdagLearner(Learner):
         return Rollout(placements, row, log_probs, entropies)
 
     def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
-        """``[decisions]`` as `HsdagParams.returns` says."""
+        """``[decisions]`` standardised within samples of one level; in the paper, returns ``discount**t / cost``."""
         params = self.params
         weight = torch.empty_like(costs)
-        if params.returns == "advantage":
+        if not params.is_paper:
             self.starts.note(float(costs.min()))
             for rows, base in self._blocks:
                 if base is None:
@@ -192,7 +181,7 @@ class HsdagLearner(Learner):
                     weight[rows] = params.swap_weight * gain / gain.square().mean().sqrt().clamp_min(1e-9)
             return weight[rollout.row]
         reward = 1 / costs.clamp_min(1e-9)
-        discounts = params.discount ** torch.arange(len(costs))
+        discounts = _DISCOUNT ** torch.arange(len(costs))
         return (discounts * reward)[rollout.row]
 
     def decode(self) -> NDArray[np.int64]:
@@ -221,7 +210,7 @@ class HsdagLearner(Learner):
         group, graph = np.arange(len(self.graph.mask)), self.graph
         kept = None if generator is None else self.starts.noise
         noise = None if kept is None else kept.numpy()
-        levels = [self._decide(group, hidden, graph.mask)] if params.is_multilevel else []
+        levels = [] if params.is_paper else [self._decide(group, hidden, graph.mask)]
         count = 0
         while graph.edges.size and len(graph.mask) > params.min_groups and count != (params.levels or -1):
             ends = torch.from_numpy(graph.edges)
@@ -245,9 +234,9 @@ class HsdagLearner(Learner):
                 noise = largest(noise[between], level.edge_of_edge[between], level.graph.edges.shape[1])
             group, graph = level.group_of_node[group], level.graph
             count += 1
-            if params.is_multilevel:
+            if not params.is_paper:
                 levels.append(self._decide(group, hidden, graph.mask))
-        if not params.is_multilevel:
+        if params.is_paper:
             levels = [self._decide(group, hidden, graph.mask)]
         return levels, policy.output(hidden)[torch.from_numpy(group)]
 
@@ -322,30 +311,16 @@ class HsdagLearner(Learner):
 
     def renewed(self, state: Tensor, renewal: Tensor) -> Tensor:
         """Return the next state ``[N, F]``: the embedding of each node's group added to its features."""
-        if self.params.is_multilevel:  # from the first features, and bounded: sums over an episode would drift
-            return self.features + torch.tanh(renewal.detach())
-        return state + renewal.detach()
+        if self.params.is_paper:
+            return state + renewal.detach()
+        return self.features + torch.tanh(renewal.detach())  # bounded: sums over an episode would drift
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement`, unless it is cloned, and without annealing."""
+        """Begin near `placement`, without annealing."""
         self.annealed_over = 0
-        if self.params.clone:
-            return
         chosen = placement[self.leader]
         can = self.graph.mask[np.arange(len(chosen)), chosen]
         self.preferred = torch.where(torch.from_numpy(can), torch.from_numpy(chosen), self.preferred)
-
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """``[decisions]`` of the groups whose nodes agree on a device, on every level of an episode."""
-        self.policy.dropouts_draw_from(generator)
-        devices = torch.from_numpy(placements[:, self.leader])  # [count, N]
-        state = self.features
-        found: list[Tensor] = []
-        for _ in range(self.params.steps):
-            levels, renewal = self.parse_and_decide(state, generator)
-            found += [level.agreed(devices) for level in levels]
-            state = self.renewed(state, renewal)
-        return permitted(torch.cat(found))
 
     def transferable(self) -> dict[str, Tensor]:
         """Return all weights but the residual logits, which belong to the nodes of one graph."""

@@ -21,10 +21,7 @@ from placekit.learned.features import group_edges, group_sums
 from placekit.model.graph import distinct, number_by_first, topological_order
 from placekit.model.problem import Problem
 
-__all__ = ["COARSENINGS", "Level", "NodeGraph", "coarse_nodes", "largest", "node_graph", "parse"]
-
-COARSENINGS = ("classes", "chains")
-"""Known rules; see `coarse_nodes`."""
+__all__ = ["Level", "NodeGraph", "coarse_nodes", "largest", "node_graph", "parse"]
 
 _NEGLIGIBLE = 0.01  # share of the mean transfer below which seconds do not count
 
@@ -87,7 +84,7 @@ class Level(NamedTuple):
     graph: NodeGraph
 
 
-def coarse_nodes(problem: Problem, mask: NDArray[np.bool_], rule: str) -> NDArray[np.int64]:
+def coarse_nodes(problem: Problem, mask: NDArray[np.bool_], *, has_chains: bool) -> NDArray[np.int64]:
     """``[num_ops]`` node of every op, numbered by first op. Near-linear.
 
     Parameters
@@ -96,12 +93,12 @@ def coarse_nodes(problem: Problem, mask: NDArray[np.bool_], rule: str) -> NDArra
         The problem.
     mask
         ``[num_classes, num_devices]`` where each class may go; nodes that have no device in common are not merged.
-    rule
-        ``"classes"``: the classes of ops that must share a device, nothing else. ``"chains"``: along a topological
-        order, a class joins its only parent if it is that parent's only child (HSDAG, appendix G).
+    has_chains
+        False for the classes of ops that must share a device, nothing else. True: along a topological order, a class
+        joins its only parent if it is that parent's only child (HSDAG, appendix G).
     """
     classes, num_classes = problem.op_class, problem.num_classes
-    if rule == "classes":
+    if not has_chains:
         return classes
     senders, receivers = group_edges(problem, classes)
     parents, children = np.bincount(receivers, minlength=num_classes), np.bincount(senders, minlength=num_classes)

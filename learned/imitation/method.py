@@ -222,7 +222,7 @@ class ImitationLearner(GroupwiseLearner):
         return refined
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement`: its devices become more probable, unless they are cloned."""
+        """Begin near `placement`: its devices become more probable."""
         super().prefer(placement)
         self._kept = None
 

@@ -184,18 +184,6 @@ def test_a_journal_keeps_what_it_does_not_understand(tmp_path: Path) -> None:
         Journal(path / "below")
 
 
-def test_a_journal_numbers_cloning_apart(tmp_path: Path) -> None:
-    """A training that goes on from its second update keeps all three lines of cloning; from cloning, those before."""
-    cloning = [json.dumps({"update": number, "cloning/cross_entropy": 1.0}) + "\n" for number in (1, 2, 3)]
-    updates = [json.dumps({"update": number}) + "\n" for number in (1, 2, 3)]
-    path = tmp_path / "metrics.jsonl"
-    for resumed_at, cloned, kept in ((2, 3, [*cloning, *updates[:2]]), (0, 2, cloning[:2]), (3, 3, cloning + updates)):
-        path.write_text("".join(cloning + updates))
-        with Journal(tmp_path, resumed_at, cloned):
-            pass
-        assert path.read_text() == "".join(kept)
-
-
 def test_checkpoints_come_as_often_as_asked(toy: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After every update for 0 s, at the end for many."""
     saved: list[int] = []

@@ -9,9 +9,8 @@ from hypothesis import given
 from strategies import examples, graphs, problems
 
 import placekit as pk
-from placekit.learned.features import FEATURE_GROUPS, fractal_dimension, group_means, op_features
+from placekit.learned.features import fractal_dimension, group_means, op_features
 from placekit.learned.vocabulary import OP_TYPES, UNKNOWN_TYPE, type_columns
-from placekit.model.errors import UnknownNameError
 
 
 def test_every_type_of_the_vocabulary_has_its_own_column() -> None:
@@ -42,24 +41,20 @@ def test_features_are_finite_and_as_wide_for_every_graph(problem: pk.Problem) ->
     assert features.shape == (problem.graph.num_ops, UNKNOWN_TYPE + 1 + 14 + 1 + 6 + 2 + 2 + 16 + _times(problem))
     assert np.isfinite(features).all()
     assert np.abs(features).max() < 100
-    assert not op_features(problem, FEATURE_GROUPS).any()
 
 
 def _times(problem: pk.Problem) -> int:
     return 3 * problem.platform.num_devices
 
 
-def test_a_group_that_is_switched_off_is_zero_and_the_others_stay(toy: pk.Problem) -> None:
-    """An ablation changes nothing but its own columns."""
-    every, without = op_features(toy), op_features(toy, ["degree"])
-    begin = UNKNOWN_TYPE + 1
-    assert not without[:, begin : begin + 14].any()
-    assert every[:, begin : begin + 14].sum() == 12  # two one-hots per op
-    assert np.array_equal(
-        np.delete(every, range(begin, begin + 14), 1), np.delete(without, range(begin, begin + 14), 1)
-    )
-    with pytest.raises(UnknownNameError, match="no feature group 'colour'; groups are type, degree"):
-        op_features(toy, ["colour"])
+def test_costs_can_be_left_out(toy: pk.Problem) -> None:
+    """Their columns are zero, and the others stay."""
+    every, without = op_features(toy), op_features(toy, has_costs=False)
+    begin = UNKNOWN_TYPE + 1 + 14 + 1 + 6
+    costs = range(begin, begin + 2 + 2 + _times(toy))
+    assert every[:, costs].any()
+    assert not without[:, costs].any()
+    assert np.array_equal(np.delete(every, costs, 1), np.delete(without, costs, 1))
 
 
 def test_times_say_which_device_is_faster(toy: pk.Problem) -> None:

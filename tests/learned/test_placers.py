@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from strategies import examples, problems
 from torch import Tensor
 
 import placekit as pk
-from placekit.learned.checkpoint import read_checkpoint
+from placekit.learned.checkpoint import read_checkpoint, write_checkpoint
 from placekit.learned.doppler.method import Doppler
 from placekit.learned.environment import Environment
 from placekit.learned.gdp import Gdp, GdpLearner, GdpNetwork, GdpParams, SegmentLayer
@@ -164,7 +164,7 @@ def test_a_warm_start_is_where_the_policy_begins(placer: type[LearnedMethod], to
     preferring: dict[str, Any] = {Gdp: {"deviations": 1.0}, Rnn: {"deviations": 0.5}, Doppler: {"deviations": 0.5}}.get(
         placer, {}
     )
-    learner: Any = seeded_learner(small(placer, clone=0, **preferring), Environment(toy), 0)
+    learner: Any = seeded_learner(small(placer, **preferring), Environment(toy), 0)
     start = np.array([1, 0, 1, 1, 0, 1])
     learner.prefer(start)
     with torch.no_grad():
@@ -289,3 +289,33 @@ def test_wanted_actions_stay_inside_the_mask(toy: pk.Problem) -> None:
     """A warm start that breaks a pin is corrected there and kept elsewhere."""
     environment = Environment(toy.pin({"a": "cpu.0"}))
     assert wanted_actions(environment, np.ones(6, dtype=np.int64)).tolist() == [0, 1, 1, 1, 1, 1]
+
+
+def test_trainings_of_earlier_versions_say_what_to_do(toy: pk.Problem, tmp_path: Path) -> None:
+    """A checkpoint that knows no stages cannot go on; its weights are a policy all the same."""
+    path = tmp_path / "old.pt"
+    pk.solve(toy, small(Gdp, Session(checkpoint=path), updates=2, patience=0), seed=1)
+    checkpoint = read_checkpoint(path)
+    assert checkpoint.training is not None
+    state = {name: value for name, value in checkpoint.training.items() if name != "stage"}
+    write_checkpoint(path, type(checkpoint)(**{**vars(checkpoint), "training": state}))
+    with pytest.raises(InvalidProblemError, match=r"of an earlier version of placekit.*--policy FILE"):
+        pk.solve(toy, small(Gdp, Session(resume=path), updates=4, patience=0), seed=1)
+    assert pk.solve(toy, small(Gdp, Session(policy=path), updates=1, patience=0), seed=1).info["updates"] == 1
+    weights = {name: value for name, value in checkpoint.transferable.items() if "lin_l" not in name}
+    write_checkpoint(path, type(checkpoint)(**{**vars(checkpoint), "transferable": weights}))
+    with pytest.raises(InvalidProblemError, match=r"nothing for weight 'updates.*train it again"):
+        pk.solve(toy, f"policy:{path}")
+
+
+def test_methods_in_a_row_begin_at_what_they_get(toy: pk.Problem) -> None:
+    """The learner is no worse than the method before it, and gets its turn unless that one proved the optimum."""
+    params = {"hsdag.updates": 2, "hsdag.samples": 4}
+    problem = toy.replace(objective=pk.Throughput(), contiguity=pk.Contiguity.ACYCLIC)
+    result = pk.solve(problem, "dpl+hsdag", params=params)
+    stages = [line["objective_s"] for line in result.info["stages"]]
+    assert len(stages) == 2
+    assert all(after <= before for before, after in pairwise(stages))
+    proven = pk.solve(toy, "mincut+hsdag", params=params)
+    assert proven.status is pk.Status.OPTIMAL
+    assert [line["method"] for line in proven.info["stages"]] == ["mincut"]

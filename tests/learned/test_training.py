@@ -61,10 +61,6 @@ class Independent(Learner):
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Nothing to prefer."""
 
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        """Of the devices of all ops."""
-        return self._log_probs().gather(1, torch.from_numpy(placements.T.copy())).flatten()
-
     def memory(self) -> dict[str, Tensor]:
         """Nothing to remember."""
         return {}

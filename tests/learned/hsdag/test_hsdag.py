@@ -17,7 +17,7 @@ from placekit.learned.environment import Environment
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.method import Hsdag
 from placekit.learned.hsdag.params import HsdagParams
-from placekit.learned.hsdag.parsing import COARSENINGS, NodeGraph, coarse_nodes, parse
+from placekit.learned.hsdag.parsing import NodeGraph, coarse_nodes, parse
 from placekit.learned.hsdag.starts import Starts
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 
@@ -108,8 +108,8 @@ def test_nodes_keep_classes_together_and_a_device_each(problem: pk.Problem) -> N
         environment = Environment(problem)
     except UnsupportedProblemError:
         return
-    for rule in COARSENINGS:
-        nodes = coarse_nodes(problem, environment.mask, rule)
+    for has_chains in (False, True):
+        nodes = coarse_nodes(problem, environment.mask, has_chains=has_chains)
         assert environment.coarsened(nodes).mask.any()
 
 
@@ -127,9 +127,9 @@ def test_coarsening_follows_the_paper() -> None:
         chain, pk.Platform.of(cpu=2), pk.CostTable(("cpu",), np.ones((4, 1)), np.ones((2, 1)), np.ones(4))
     )
     mask = np.ones((4, 2), dtype=bool)
-    assert coarse_nodes(problem, mask, "chains").tolist() == [0, 0, 1, 2]
+    assert coarse_nodes(problem, mask, has_chains=True).tolist() == [0, 0, 1, 2]
     apart = np.array([[True, False], [False, True], [True, True], [True, True]])
-    assert coarse_nodes(problem, apart, "chains").tolist() == [0, 1, 2, 3]
+    assert coarse_nodes(problem, apart, has_chains=True).tolist() == [0, 1, 2, 3]
 
 
 def test_parsing_joins_nodes_along_their_best_edges() -> None:
@@ -156,7 +156,7 @@ def test_returns_of_the_paper_are_discounted(toy: pk.Problem) -> None:
 
 def test_a_warm_start_is_where_the_policy_begins(toy: pk.Problem) -> None:
     """The first decoded answer is the placement that was preferred."""
-    learner = learner_of(toy, anneal_updates=0, clone=0)
+    learner = learner_of(toy, anneal_updates=0)
     assert learner.decode().tolist()[0] == [1] * 6
     learner.prefer(np.array([0, 1, 1, 0, 0, 1]))
     assert learner.decode().tolist()[0] == [0, 1, 1, 0, 0, 1]
@@ -166,12 +166,10 @@ def test_wrong_parameters_are_named() -> None:
     """Choices and ranges."""
     with pytest.raises(InvalidProblemError, match="fidelity is 'mine'; it must be one of placekit, paper"):
         Hsdag.from_params(None, {"fidelity": "mine"})
-    with pytest.raises(InvalidProblemError, match="coarsening is 'none'"):
-        HsdagParams(coarsening="none")
     with pytest.raises(InvalidProblemError, match="dropout is 1"):
         HsdagParams(dropout=1.0)
-    with pytest.raises(InvalidProblemError, match="returns 'step' need samples = 1, not 16"):
-        HsdagParams(returns="step")
+    with pytest.raises(InvalidProblemError, match="fidelity 'paper' needs samples = 1, not 16"):
+        HsdagParams(fidelity="paper")
 
 
 def test_in_a_row_the_policy_begins_where_the_method_before_ended(
