@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -93,8 +92,6 @@ def _print_tables(name: str, source: Source, *, as_json: bool) -> None:
     if name not in TABLES:
         raise UnknownNameError(f"no table {name!r}; tables are {', '.join(TABLES)}{did_you_mean(name, TABLES)}")
     found = named_tables(name, source)
-    for mixture in source.mixtures():
-        print_line(f"warning: {mixture}", file=sys.stderr)
     if as_json:
         told = [{"title": title, "columns": [*each.columns], "rows": [*map(list, each.rows)]} for title, each in found]
         print_json({"table": name, "tables": told})

@@ -7,21 +7,22 @@ import html
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.benchmarks.report.groups import Group, labels_of
-from placekit.benchmarks.statistics import anytime_gap, bootstrap_interval
+from placekit.benchmarks.statistics import anytime_gap
 from placekit.io.visible import visible
-from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
+from placekit.plotting.canvas import axes_or_new, plain_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["inline_svg", "plot_anytime", "plot_scores"]
+__all__ = ["Picture", "inline_svg", "plot_anytime"]
 
 _COLORS = (
     "#3b6ea8", "#e08e45", "#4c9f70", "#c44e52", "#8172b3", "#8c6d46", "#d98cb3", "#7f7f7f", "#a8a13b", "#4bb3c3",
@@ -31,41 +32,18 @@ _TIP = "tip:"
 """Begins the id of what tells something when the pointer rests on it."""
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its caption."""
+
+    caption: str
+    svg: str
+
+
 def style_of(label: str, labels: Sequence[str]) -> dict[str, Any]:
     """Return colour and line style of a method: the same in every figure that has the same methods."""
     at = list(labels).index(label)
     return {"color": _COLORS[at % len(_COLORS)], "linestyle": _STYLES[at // len(_COLORS) % len(_STYLES)]}
-
-
-def plot_scores(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
-    """Draw the interquartile mean of the normalised scores of every method, with its interval where there is one."""
-    labels = labels_of(groups)
-    found = []
-    for label in labels:
-        scores = {group.address: group.scores(label) for group in groups if group.scores(label)}
-        if scores:
-            found.append((label, bootstrap_interval(scores)))
-    found.sort(key=lambda each: each[1].value)
-    ax = axes_or_new(ax, 7.2, 0.9 + 0.24 * len(found))
-    for row, (label, estimate) in enumerate(found):
-        color = style_of(label, labels)["color"]
-        if estimate.low is not None and estimate.high is not None:
-            ax.plot([estimate.low, estimate.high], [row, row], color=color, linewidth=5, alpha=0.4)
-        (mark,) = ax.plot([estimate.value], [row], "|", color=color, markersize=11, markeredgewidth=2.5)
-        mark.set_gid(f"{_TIP}{label}: {estimate.value:.3f}")
-    ax.axvline(0, color=COLORS["text"], linewidth=0.8)
-    ax.axvline(1, color=COLORS["bound"], linewidth=1.2, linestyle=":")
-    lowest = min((estimate.value if estimate.low is None else estimate.low for _, estimate in found), default=0.0)
-    left = max(lowest - 0.05, -1.0)  # a method that is far worse than one device needs no scale, but a word
-    ax.set_xlim(left, 1.05)
-    for row, (_, estimate) in enumerate(found):
-        if estimate.value < left:
-            ax.annotate(
-                f"◂ {estimate.value:.2f}", (left, row), (4, 0), textcoords="offset points", fontsize=8, va="center"
-            )
-    ax.set_yticks(range(len(found)), [plain_label(label) for label, _ in found], fontsize=8)
-    ax.set_xlabel("interquartile mean of scores (0: best single device, 1: bound)")
-    return ax
 
 
 def plot_anytime(groups: Sequence[Group], ax: Axes | None = None) -> Axes:

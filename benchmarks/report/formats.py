@@ -9,7 +9,7 @@ from statistics import median
 from placekit.benchmarks.statistics import Interval
 from placekit.solve.result import SOLVER_TOLERANCE
 
-__all__ = ["NOTHING", "count", "interval", "interval_percent", "milliseconds", "percent", "score", "seconds", "spread"]
+__all__ = ["NOTHING", "count", "interval_percent", "milliseconds", "percent", "seconds", "spread"]
 
 NOTHING = "-"
 """Stands for what is not known."""
@@ -52,27 +52,6 @@ def percent(share: float | None) -> str:
     if abs(share) <= SOLVER_TOLERANCE:
         return "0 %"
     return "<0.01 %" if 0 < share < 1e-4 else f"{share * 100:.3g} %"
-
-
-def score(value: float | None) -> str:
-    """Return a normalised score."""
-    return NOTHING if value is None or not math.isfinite(value) else f"{value:.3f}"
-
-
-def interval(value: Interval | None, digits: int = 3) -> str:
-    """Return an estimate with its interval.
-
-    Examples
-    --------
-    >>> interval(Interval(0.5, 0.25, 0.75)), interval(Interval(0.5, None, None))
-    ('0.500 [0.250, 0.750]', '0.500')
-    """
-    if value is None:
-        return NOTHING
-    text = f"{value.value:.{digits}f}"
-    return (
-        text if value.low is None or value.high is None else f"{text} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
-    )
 
 
 def interval_percent(value: Interval) -> str:

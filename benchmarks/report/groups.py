@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from placekit.benchmarks.statistics import normalised_score
 from placekit.benchmarks.store import Row, Store
 from placekit.model.errors import InvalidFileError
 from placekit.objectives import get_objective
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import relative_gap
 
-__all__ = ["Group", "group_rows", "labels_of", "objectives_of", "read_groups"]
+__all__ = ["Group", "group_rows", "labels_of", "objectives_of", "read_groups", "refuse_mixtures"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ class Group:
     @property
     def model(self) -> str:
         """Model and platform."""
-        row = self.all_rows[0]
-        return f"{row['model']} on {row['platform']}" if row["platform"] else str(row["model"])
+        return model_of(self.all_rows[0])
 
     @property
     def platform(self) -> str | None:
@@ -134,12 +132,6 @@ class Group:
         found = [relative_gap(row["objective_s"], self.bound_s) for row in self.rows.get(label, ())]
         return [gap for gap in found if gap is not None]
 
-    def scores(self, label: str) -> list[float]:
-        """Return the normalised score of every run; empty where there is no scale."""
-        rows = self.rows.get(label, ())
-        found = [normalised_score(row["objective_s"], self.single_s, self.bound_s) for row in rows]
-        return [score for score in found if score is not None]
-
 
 def read_groups(results: Path) -> tuple[Group, ...]:
     """Read the rows of a folder of results, grouped.
@@ -154,37 +146,59 @@ def read_groups(results: Path) -> tuple[Group, ...]:
     if not rows:
         raise InvalidFileError(f"{store.path}: no rows; placekit bench SUITE -o {results} makes some")
     try:
-        return group_rows(rows.values())
+        groups = group_rows(rows.values())
     except KeyError as error:
         raise InvalidFileError(f"{store.path}: a row lacks {error}") from None
+    refuse_mixtures(groups)
+    return groups
+
+
+def model_of(row: Row) -> str:
+    """Return model and platform of a row."""
+    return f"{row['model']} on {row['platform']}" if row.get("platform") else str(row.get("model"))
 
 
 def group_rows(rows: Iterable[Row]) -> tuple[Group, ...]:
     """Group rows by problem, in order of first appearance; each row gets the label that is shown as ``shown``.
 
-    A method that ran on one problem with several limits is shown once per limit.
+    A method that ran under an objective and contiguity with several limits is shown once per limit.
     """
     by_problem: dict[str, list[Row]] = {}
+    limits: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
         by_problem.setdefault(row["problem_address"], []).append(row)
-    limits: dict[str, set[str]] = {}
-    for members in by_problem.values():
-        of_problem: dict[str, set[str]] = {}
-        for row in members:
-            of_problem.setdefault(row["label"], set()).add(_limit(row))
-        for label, found in of_problem.items():
-            if len(found) > 1:
-                limits.setdefault(label, set()).update(found)
+        limits.setdefault(_line(row), set()).add(_limit(row))
     groups = []
     for members in by_problem.values():
         by_label: dict[str, list[Row]] = {}
         for row in sorted(members, key=lambda each: each["seed"]):
-            shown = f"{row['label']} ({_limit(row)})" if row["label"] in limits else row["label"]
+            has_several = len(limits[_line(row)]) > 1
+            shown = f"{row['label']} ({_limit(row)})" if has_several else row["label"]
             by_label.setdefault(shown, []).append({**row, "shown": shown})
         order = {row["label"]: at for at, row in reversed(list(enumerate(members)))}
         names = sorted(by_label, key=lambda name: (order[by_label[name][0]["label"]], name))
         groups.append(Group({name: tuple(by_label[name]) for name in names}))
     return tuple(groups)
+
+
+def refuse_mixtures(groups: Iterable[Group], shows: Callable[[Row], bool] = lambda _: True) -> None:
+    """Refuse rows of one method, objective and contiguity that several versions of the code made.
+
+    Raises
+    ------
+    InvalidFileError
+        The message names a row of each of two versions, and what to do.
+    """
+    first: dict[tuple[str, str, str], Row] = {}
+    for row in (row for group in groups for row in group.all_rows if shows(row)):
+        other = first.setdefault(_line(row), row)
+        mine, before = (each["versions"].get("placekit", "unknown") for each in (row, other))
+        if mine != before:
+            raise InvalidFileError(
+                f"rows of {row['shown']!r} for {row['objective']} are of several versions of placekit: {before} "
+                f"({other['model']}, case {other['case']}) and {mine} ({row['model']}, case {row['case']}); make the "
+                "older ones again with `placekit bench --again`, or choose models of one version with --workload"
+            )
 
 
 def labels_of(groups: Iterable[Group]) -> list[str]:
@@ -208,6 +222,11 @@ def objectives_of(groups: Iterable[Group]) -> dict[str, list[Group]]:
 def _spent_s(row: Row) -> float:
     """Return when a run had its best placement, with the time of its warm start."""
     return (row["time_to_best_s"] or 0.0) + (row["warm_start_s"] or 0.0)
+
+
+def _line(row: Row) -> tuple[str, str, str]:
+    """Return what rows have in common that are shown as one line of a table."""
+    return row["objective"], row["contiguity"], row["label"]
 
 
 def _limit(row: Mapping[str, Any]) -> str:

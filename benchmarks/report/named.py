@@ -18,8 +18,8 @@ from placekit.benchmarks.report.formats import NOTHING, count, percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
 from placekit.benchmarks.report.measured import outputs, prediction, timing, verdicts
 from placekit.benchmarks.report.sources import Source
-from placekit.benchmarks.report.tables import CLOSE, Table, Titled, warm_start_table
-from placekit.benchmarks.statistics import bootstrap_interval, time_to_gap_s
+from placekit.benchmarks.report.tables import CLOSE, Table, Titled
+from placekit.benchmarks.statistics import mean_interval, time_to_gap_s
 from placekit.benchmarks.store import Row
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.model.errors import InvalidFileError
@@ -163,13 +163,6 @@ def _list_schedule_s(group: Group) -> float | None:
     return listed[0] if listed and listed[0] < float("inf") else None
 
 
-def warm(source: Source) -> Titled:
-    """Warm against cold starts: ratio of the times until close to the best known, and of where runs end."""
-    table = warm_start_table(source.groups)
-    if table is not None:
-        yield None, table
-
-
 def growth_rows(groups: Iterable[Group]) -> list[dict[str, Any]]:
     """Return what the growth of a method's cost is fitted to: its family of graphs, its size, time and memory.
 
@@ -280,7 +273,6 @@ TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
         "instances": instances,
         "spread": spread,
         "excess": excess,
-        "warm": warm,
         "growth": growth,
         "cost": cost,
         "plans": plans,
@@ -309,7 +301,7 @@ def _above(objectives_s: Sequence[float], bound_s: float) -> str:
     found = [100 * (value / bound_s - 1) for value in objectives_s if value < float("inf")]
     if not found:
         return NOTHING
-    estimate = bootstrap_interval({"": found}, np.mean)
+    estimate = mean_interval({"": found})
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return _one_digit(estimate.value)
     return f"{_one_digit(estimate.value)} ({_one_digit(estimate.low)} to {_one_digit(estimate.high)})"

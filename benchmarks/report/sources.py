@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placekit.benchmarks.report.groups import Group, group_rows
+from placekit.benchmarks.report.groups import Group, group_rows, model_of, refuse_mixtures
 from placekit.benchmarks.rows import read_lines
 from placekit.benchmarks.store import Row, Store
 from placekit.model.errors import InvalidFileError, check_names
@@ -38,16 +38,6 @@ class Source:
         is_meant = not self.methods or row["label"] in self.methods or row.get("method") in self.methods
         return is_meant and self.suite in (None, row.get("suite"))
 
-    def mixtures(self) -> list[str]:
-        """Return what makes rows unfit to be compared: several versions of placekit, several time limits."""
-        rows = [row for group in self.groups for row in group.all_rows if self.shows(row)]
-        versions = sorted({row["versions"].get("placekit", "unknown") for row in rows})
-        limits = sorted({row["time_limit_s"] for row in rows if row["time_limit_s"] is not None})
-        told = [f"rows of several versions of placekit: {', '.join(versions)}"] if len(versions) > 1 else []
-        if len(limits) > 1:
-            told.append(f"rows of several time limits: {', '.join(f'{limit:g} s' for limit in limits)}")
-        return told
-
 
 def read_source(
     paths: Iterable[Path],
@@ -73,7 +63,7 @@ def read_source(
     Raises
     ------
     InvalidFileError
-        A path without rows, or a line that is none.
+        A path without rows, a line that is none, or rows of one method that several versions made.
     UnknownNameError
         An objective, model, method or suite that no row has.
     """
@@ -86,26 +76,27 @@ def read_source(
         rows |= found
         measured |= timed
 
-    def is_meant(objective: str, model: str) -> bool:
-        return (not objectives or objective in objectives) and (not models or any(each in model for each in models))
+    every = [*rows.values(), *measured.values()]
+    suites = [] if suite is None else [suite]
+    check_names("--objective", objectives, [row.get("objective") for row in every])
+    check_names("--workload", models, map(model_of, every), lambda text, name: text in name)
+    check_names("--method", methods, [row[key] for row in every for key in ("label", "method") if row.get(key)])
+    check_names("--suite", suites, [row.get("suite") for row in every])
+
+    def is_meant(row: Row) -> bool:
+        model = model_of(row)
+        return (not objectives or row.get("objective") in objectives) and (
+            not models or any(each in model for each in models)
+        )
 
     # the same method of another suite is another line, which is not shown
     named = (
         row if suite in (None, row["suite"]) else row | {"label": f"{row['label']}, {row['suite']}"}
-        for row in rows.values()
+        for row in filter(is_meant, rows.values())
     )
-    every, timed_rows = list(group_rows(named)), list(measured.values())
-    labels = [row[key] for row in (*rows.values(), *timed_rows) for key in ("label", "method") if row.get(key)]
-    check_names("--objective", objectives, [*(g.objective for g in every), *(r.get("objective") for r in timed_rows)])
-    models_there = [*(group.model for group in every), *(row.get("model") for row in timed_rows)]
-    check_names("--workload", models, models_there, lambda text, name: text in name)
-    check_names("--method", methods, labels)
-    suites = [] if suite is None else [suite]
-    check_names("--suite", suites, (row.get("suite") for row in (*rows.values(), *timed_rows)))
-    groups = tuple(group for group in every if is_meant(group.objective, group.model))
-    kept = tuple(row for row in timed_rows if is_meant(str(row.get("objective")), str(row.get("model"))))
-    source = Source(groups, kept, tuple(methods), suite)
-    return replace(source, groups=tuple(group for group in groups if any(map(source.shows, group.all_rows))))
+    source = Source(group_rows(named), tuple(filter(is_meant, measured.values())), tuple(methods), suite)
+    refuse_mixtures(source.groups, source.shows)
+    return replace(source, groups=tuple(each for each in source.groups if any(map(source.shows, each.all_rows))))
 
 
 def _read(path: Path) -> tuple[dict[str, Row], dict[str, Row]]:

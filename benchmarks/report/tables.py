@@ -7,15 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from placekit.benchmarks.report.formats import NOTHING, count, interval, milliseconds, percent, score, seconds, spread
-from placekit.benchmarks.report.groups import Group, labels_of
-from placekit.benchmarks.statistics import (
-    bootstrap_interval,
-    ratio_interval,
-    shares_within,
-    time_to_gap_s,
+from placekit.benchmarks.report.formats import (
+    NOTHING,
+    count,
+    interval_percent,
+    milliseconds,
+    percent,
+    seconds,
+    spread,
 )
+from placekit.benchmarks.report.groups import Group, labels_of
+from placekit.benchmarks.statistics import mean_interval, shares_within, time_to_gap_s
 from placekit.benchmarks.store import Row
+from placekit.solve.registry import METHODS
+from placekit.solve.result import Status
 from placekit.solve.stop import relative_gap
 
 __all__ = [
@@ -27,7 +32,6 @@ __all__ = [
     "machine_table",
     "objectives_by_label",
     "overview_table",
-    "warm_start_table",
 ]
 
 CLOSE = 0.01
@@ -107,7 +111,6 @@ def case_table(group: Group, measured: Mapping[str, Row]) -> Table:
                 _status(runs),
                 spread(group.objectives_s(label)),
                 percent(_middle(group.gaps(label))),
-                score(_middle(group.scores(label))),
                 milliseconds(max((row["bound_s"] for row in runs if row["bound_s"] is not None), default=None)),
                 seconds(_middle([row["time_to_best_s"] for row in runs if row.get("time_to_best_s") is not None])),
                 seconds(_middle([row["runtime_s"] for row in runs if row["error"] is None])),
@@ -117,7 +120,7 @@ def case_table(group: Group, measured: Mapping[str, Row]) -> Table:
             )
         )
     columns = (
-        "method", "status", "objective ms", "gap", "score", "own bound ms", "time to best", "runtime", "evaluations",
+        "method", "status", "objective ms", "gap", "own bound ms", "time to best", "runtime", "evaluations",
         "feasible", *(("measured ms (predicted off by)",) if has_measured else ()),
     )  # fmt: skip
     return Table(columns, tuple(rows), num_text=2, best=frozenset(best))
@@ -133,91 +136,62 @@ def objectives_by_label(groups: Iterable[Group]) -> dict[str, dict[str, list[flo
 
 
 def across_table(groups: Sequence[Group]) -> Table:
-    """Return one row per method over all problems of an objective: score, share of wins, time, failures."""
+    """Return one row per method over all problems of an objective: gap, wins, proofs, time, failures.
+
+    Means over different problems do not compare: a method that ran on more of the problems comes before one that ran
+    on fewer. A run without a placement has gap 1, that of an endless objective.
+    """
     objectives = objectives_by_label(groups)
     best, close = shares_within(objectives, 1.0), shares_within(objectives, 1 + CLOSE)
     found = []
     for label in labels_of(groups):
         mine = [group for group in groups if label in group.rows]
-        scores = {group.address: group.scores(label) for group in mine if group.scores(label)}
+        bounded = [group for group in mine if group.bound_s is not None]
+        gaps = {group.address: [_gap(row, group) for row in group.rows[label]] for group in bounded}
         runs = [row for group in mine for row in group.rows[label]]
         times = [time for group in mine for time in _times_to_close(group, label) if time is not None]
-        estimate = bootstrap_interval(scores) if scores else None
+        estimate = mean_interval(gaps) if gaps else None
         errors = sum(row["error"] is not None for row in runs)
         empty = sum(row["objective_s"] is None for row in runs) - errors
-        found.append(
-            (
-                -math.inf if estimate is None else estimate.value,
-                (
-                    label,
-                    f"{len(mine)}",
-                    f"{len(runs)}",
-                    interval(estimate),
-                    percent(best[label]),
-                    percent(close[label]),
-                    seconds(_middle(times)),
-                    f"{len(times)}/{len(runs)}",
-                    f"{empty}",
-                    f"{errors}",
-                ),
-            )
+        cells = (
+            label,
+            family_of(runs[0]),
+            f"{len(mine)}",
+            f"{len(runs)}",
+            NOTHING if estimate is None else interval_percent(estimate),
+            percent(best[label]),
+            percent(close[label]),
+            f"{sum(any(row['status'] == Status.OPTIMAL for row in group.rows[label]) for group in mine)}",
+            seconds(_middle(times)),
+            f"{len(times)}/{len(runs)}",
+            seconds(_middle([_runtime_s(row) for row in runs])),
+            f"{empty}",
+            f"{errors}",
         )
-    found.sort(key=lambda each: (-each[0], each[1][0]))
+        found.append((-len(mine), math.inf if estimate is None else round(estimate.value, 9), label, cells))
     columns = (
-        "method", "problems", "runs", "IQM of scores [95 %]", "best of all", "within 1 %", "time to 1 %", "runs there",
-        "no placement", "errors",
+        "method", "family", "problems", "runs", "mean gap [95 %]", "best of all", "within 1 %", "proven", "time to 1 %",
+        "runs there", "runtime", "no placement", "errors",
     )  # fmt: skip
-    return Table(columns, tuple(row for _, row in found))
+    return Table(columns, tuple(row for *_, row in sorted(found)), num_text=2)
 
 
-def warm_start_table(groups: Sequence[Group]) -> Table | None:
-    """Return warm against cold start, one row per pair of methods and objective; None if nothing was warm-started.
+def family_of(row: Row) -> str:
+    """Return the family of a row's method; methods in a row, and those that another one started, are hybrid."""
+    if "+" in row["method"] or row["warm_start"]:
+        return "hybrid"
+    entry = METHODS.get(row["method"].partition(":")[0])
+    return NOTHING if entry is None else entry.family
 
-    Times are to within 1 % of the best known objective of the problem; that of a warm start includes the time of the
-    method that made it.
-    """
-    pairs: dict[tuple[str, str, str], list[tuple[Group, list[Row], list[Row]]]] = {}
-    for group in groups:
-        for warm in {(row["method"], row["warm_start"]) for row in group.all_rows if row["warm_start"]}:
-            of_method = [row for row in group.all_rows if row["method"] == warm[0]]
-            warmed = [row for row in of_method if row["warm_start"] == warm[1]]
-            settings = [_setting(row) for row in warmed]
-            cold = [row for row in of_method if not row["warm_start"] and _setting(row) in settings]
-            if cold:
-                pairs.setdefault((*warm, group.objective), []).append((group, warmed, cold))
-    if not pairs:
-        return None
-    rows = []
-    for (method, start, objective), found in sorted(pairs.items()):
-        times: list[dict[str, list[float]]] = [{}, {}]
-        there = [0, 0]
-        for group, *sides in found:
-            for side, runs in enumerate(sides):
-                reached = [time for time in (_time_to_close(group, row) for row in runs) if time is not None]
-                there[side] += len(reached)
-                if reached:
-                    times[side][group.address] = reached
-        finals = [
-            {group.address: [row["objective_s"] for row in runs[side] if row["objective_s"]] for group, *runs in found}
-            for side in (0, 1)
-        ]
-        total = [sum(len(runs[side]) for _, *runs in found) for side in (0, 1)]
-        rows.append(
-            (
-                f"{method} from {start}",
-                objective,
-                f"{len(found)}",
-                f"{there[0]}/{total[0]}",
-                f"{there[1]}/{total[1]}",
-                interval(ratio_interval(times[0], times[1])),
-                interval(ratio_interval(finals[0], finals[1]), digits=4),
-            )
-        )
-    columns = (
-        "method", "objective", "problems", "warm there", "cold there", "time to 1 %: warm / cold",
-        "final objective: warm / cold",
-    )  # fmt: skip
-    return Table(columns, tuple(rows), num_text=2)
+
+def _gap(row: Row, group: Group) -> float:
+    gap = relative_gap(row["objective_s"], group.bound_s)
+    return 1.0 if gap is None else gap
+
+
+def _runtime_s(row: Row) -> float:
+    """Return the time of a run, with that of its warm start."""
+    return float((row.get("runtime_s") or 0.0) + (row.get("warm_start_s") or 0.0))
 
 
 def machine_table(groups: Sequence[Group]) -> Table:
@@ -257,11 +231,6 @@ def _time_to_close(group: Group, row: Row) -> float | None:
     trace = [(time, objective, bound) for time, objective, bound in row["trace"]]
     time_s = time_to_gap_s(trace, group.best_s, CLOSE)
     return None if time_s is None else time_s + (row["warm_start_s"] or 0.0)
-
-
-def _setting(row: Row) -> tuple[str, ...]:
-    names = ("params", "file_hashes", "seed", "time_limit_s", "gap", "max_evaluations")
-    return tuple(str(row[name]) for name in names)
 
 
 def _middle(values: Sequence[float], default: float | None = None) -> float | None:

@@ -23,7 +23,7 @@ def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]
     Parameters
     ----------
     results
-        The folder with ``rows.jsonl`` and ``problems/``.
+        The folder with ``rows.jsonl``.
     output
         The HTML file; the Markdown file goes beside it. ``report.html`` in the folder of results by default.
 
@@ -35,7 +35,7 @@ def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]
         A file cannot be written.
     """
     groups = read_groups(results)
-    parts = sections(groups, Store(results).measured(), results)
+    parts = sections(groups, Store(results).measured())
     page = output or results / "report.html"
     title, subtitle = _title(groups)
     beside = page.with_suffix(".md")

@@ -208,14 +208,23 @@ def test_pages_show_what_their_commands_print() -> None:
     assert num_tables >= 10
 
 
-def test_rows_of_several_versions_or_limits_are_told(written: Any) -> None:
-    """Rows that are alike are not."""
-    alike, other = row("a", 11.0, 10.0), row("b", 12.0, 10.0)
-    assert read_source([written(alike, other)]).mixtures() == []
-    other |= {"versions": other["versions"] | {"placekit": "0.0.1"}, "time_limit_s": 123.0}
-    versions, limits = read_source([written(alike, other)]).mixtures()
-    assert "0.0.1" in versions
-    assert "123 s" in limits
+def test_rows_of_several_versions_are_refused(written: Any) -> None:
+    """Of one method under one objective; the message names a row of each. What is not shown does not count."""
+    first, second = row("a", 11.0, 10.0), row("a", 12.0, 10.0, seed=1)
+    second |= {"versions": second["versions"] | {"placekit": "0.0.1"}}
+    both = written(first, second, row("b", 12.0, 10.0))
+    with pytest.raises(
+        InvalidFileError, match=rf"rows of 'a' .* case {first['case']}\) and 0\.0\.1 .*{second['case']}"
+    ):
+        read_source([both])
+    assert read_source([both], methods=["b"]).groups
+
+
+def test_rows_of_several_limits_are_lines_of_their_own(written: Any) -> None:
+    """Also where the limits are those of different problems."""
+    other = row("a", 12.0, 10.0, time_limit_s=123.0, problem_address="other")
+    ((_, table),) = named_tables("gaps", read_source([written(row("a", 11.0, 10.0), other)]))
+    assert [line[0] for line in table.rows] == ["a (60 s)", "a (123 s)"]
 
 
 @pytest.mark.slow

@@ -6,35 +6,29 @@ import io
 import json
 import math
 import re
-import subprocess
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import numpy as np
 import pytest
 
 from placekit.benchmarks.plan import make_plan
-from placekit.benchmarks.report.details import best_result
 from placekit.benchmarks.report.figures import inline_svg
 from placekit.benchmarks.report.groups import Group, group_rows, objectives_of, read_groups
 from placekit.benchmarks.report.measured import error_sentence, measured_table
-from placekit.benchmarks.report.summary import summary_table
 from placekit.benchmarks.report.tables import (
     across_table,
     case_table,
     command_table,
     overview_table,
-    warm_start_table,
 )
 from placekit.benchmarks.report.write import write_report
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
-from placekit.io.problem_json import read_problem
 from placekit.model.errors import InvalidFileError
 from placekit.model.problem import Problem
 from placekit.plotting.canvas import figure_of, new_figure
@@ -135,18 +129,16 @@ def only(*rows: dict[str, Any]) -> Group:
     return group
 
 
-def test_gap_and_score_are_to_the_best_bound_of_all_methods() -> None:
-    """X reaches 6 s without a bound; y proves 2 s: the gap of x is 4/6, its score (10 - 6) / (10 - 2)."""
+def test_gap_is_to_the_best_bound_of_all_methods() -> None:
+    """X reaches 6 s without a bound; y proves 2 s: the gap of x is 4/6."""
     group = only(row("x", 6.0), row("y", 8.0, 2.0), row("z", None, 1.0))
     assert group.bound == (2.0, "a bound", "y")
     assert group.gaps("x") == [pytest.approx(4 / 6)]
-    assert group.scores("x") == [0.5]
-    assert group.scores("z") == [0.0]
     assert group.objectives_s("z") == [math.inf]
     table = case_table(group, {})
     assert [line[0] for line in table.rows] == ["x", "y", "z"]
     assert table.best == {0}
-    assert table.rows[0][:5] == ("x", "feasible", "6000", "66.7 %", "0.500")
+    assert table.rows[0][:4] == ("x", "feasible", "6000", "66.7 %")
     assert overview_table([group]).rows[0][2:4] == ("x", "y")
 
 
@@ -182,49 +174,34 @@ def test_errors_and_missing_placements_are_counted_apart() -> None:
     assert line["best of all"] == "33.3 %"
 
 
-def test_the_summary_names_the_best_method_of_every_family() -> None:
-    """On two problems: exact and learned methods ranked by mean gap, a run on one problem after those on both."""
+def test_methods_are_ranked_by_their_mean_gap() -> None:
+    """A run without a placement has gap 1; a method of one problem comes after those of both."""
     rows = []
     for problem in ("p", "q"):
         at: dict[str, Any] = {"problem_address": problem, "model": problem}
         rows += [
             row("dp", 4.0, 4.0, status="optimal", **at),
-            row("cpsat", 5.0, 3.0, **at),
             row("hsdag", 8.0, **at),
             row("hsdag", 5.0, seed=1, **at),
             row("gdp", None, **at),
-            row("lns", 4.0, warm_start="hsdag", warm_start_s=3.0, label="lns from hsdag", **at),
+            row("lns", 5.0, warm_start="hsdag", warm_start_s=3.0, label="lns from hsdag", **at),
         ]
-    rows += [row("rnn", 4.0, problem_address="p"), row("odd", 4.0, problem_address="p")]
-    table = summary_table(group_rows(rows))
-    assert [line[:5] for line in table.rows] == [
-        ("throughput", "exact", "dp", "2 of 2", "2"),
-        ("throughput", "hybrid", "lns from hsdag", "2 of 2", "2"),
-        ("throughput", "learned", "hsdag", "2 of 2", "4"),
-    ]
-    assert table.best == {0}  # the hybrid has the same gap without a proof
-    assert [line[5].split(" [")[0] for line in table.rows] == ["0 %", "0 %", "35 %"]  # (1/2 + 1/5) / 2
-    assert [line[6:8] for line in table.rows] == [("2", "2"), ("2", "0"), ("0", "0")]
-    assert table.rows[1][8] == "5 s"
-    assert table.rows[2][5] == "35 % [20.00, 50.00]"
+    table = across_table(group_rows([*rows, row("rnn", 4.0, problem_address="p")]))
+    lines = [dict(zip(table.columns, line, strict=True)) for line in table.rows]
+    assert [(line["method"], line["family"], line["proven"]) for line in lines] == [
+        ("dp", "exact", "2"), ("lns from hsdag", "hybrid", "0"), ("hsdag", "learned", "0"), ("gdp", "learned", "0"),
+        ("rnn", "learned", "0"),
+    ]  # fmt: skip
+    assert [line["mean gap [95 %]"] for line in lines] == ["0 %", "20 %", "35 % [20.00, 50.00]", "100 %", "0 %"]
+    assert lines[1]["runtime"] == "5 s"
 
 
 def test_rules_of_contiguity_are_compared_apart() -> None:
-    """What is allowed differs, so gaps and scores of the two do not mix; one rule alone is not named."""
+    """What is allowed differs, so gaps of the two do not mix; one rule alone is not named."""
     free, acyclic = only(row("x", 6.0)), only(row("x", 6.0, contiguity="acyclic", problem_address="a"))
     other = only(row("x", 6.0, objective="makespan", problem_address="m"))
     assert list(objectives_of([free, acyclic, other])) == ["throughput, none", "throughput, acyclic", "makespan"]
     assert list(objectives_of([free, other])) == ["throughput", "makespan"]
-
-
-def test_warm_start_counts_the_time_of_what_made_it() -> None:
-    """Cold there after 8 s; warm after 1 s and 3 s for the start: half the time."""
-    cold = row("x", 6.0, 2.0, trace=[[8.0, 6.0, 2.0]])
-    warm = row("x", 6.0, 2.0, warm_start="g", label="x from g", warm_start_s=3.0, trace=[[1.0, 6.0, 2.0]])
-    table = warm_start_table([only(cold, warm)])
-    assert table is not None
-    assert table.rows == (("x from g", "throughput", "1", "1/1", "1/1", "0.500", "1.0000"),)
-    assert warm_start_table([only(cold)]) is None
 
 
 def test_measured_times_are_shown_with_their_error() -> None:
@@ -295,7 +272,7 @@ def test_the_page_is_whole_and_needs_nothing_else(pages: tuple[Path, Path]) -> N
     assert page.open == []
     tags = [tag for tag, _ in page.found]
     assert tags.count("script") == 1
-    assert tags.count("svg") >= 4 * 3
+    assert tags.count("svg") >= 1
     ids = [attrs["id"] for _, attrs in page.found if "id" in attrs]
     assert len(ids) == len(set(ids))
     for _, attrs in page.found:
@@ -310,43 +287,12 @@ def test_the_page_is_whole_and_needs_nothing_else(pages: tuple[Path, Path]) -> N
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL).replace("tenant", "")
     assert markdown.read_text().startswith("# placekit: reported <&>")
     for word in (
-        "Who wins where",
         "Overview",
         "Methods compared: makespan",
-        "Warm against cold start",
         "random:100 from greedy",
     ):
         assert word in text
         assert word in markdown.read_text()
-
-
-@pytest.mark.skipif(which("chromium") is None, reason="needs Chromium")
-def test_a_browser_shows_every_figure_without_network_or_complaint(pages: tuple[Path, Path], tmp_path: Path) -> None:
-    """Headless Chromium without any name resolution: nothing on the console, and the bars of the loads are painted."""
-    from matplotlib.image import imread
-
-    picture = tmp_path / "page.png"
-    command = [
-        "chromium",
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        "--enable-logging=stderr",
-    ]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
-    command += [
-        "--window-size=1366,8000",
-        "--force-device-scale-factor=0.5",
-        f"--screenshot={picture}",
-        pages[0].resolve().as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-    assert "CONSOLE" not in done.stderr
-    pixels = np.round(np.asarray(imread(picture))[:, :, :3] * 255).astype(int)
-    compute = np.array([0x3B, 0x6E, 0xA8])  # the colour of ops in the bars of the loads
-    rows = np.flatnonzero((np.abs(pixels - compute).max(axis=2) <= 2).sum(axis=1) > 50)
-    assert (np.diff(rows) > 150).sum() + 1 >= 4  # one figure for each of the four problems
 
 
 @pytest.mark.slow
@@ -356,27 +302,6 @@ def test_every_row_has_its_command(results: Path) -> None:
     rows = [row for group in groups for row in group.all_rows]
     assert len(command_table(groups).rows) == len(rows) == len(Store(results).rows())
     assert all(line[-1].startswith("placekit ") for line in command_table(groups).rows)
-
-
-def test_the_best_result_is_judged_again(results: Path) -> None:
-    """The row's placement on the kept problem has the row's objective; a row that lies is refused."""
-    group = next(group for group in read_groups(results) if group.objective == "makespan")
-    assert group.best is not None
-    problem = read_problem(results / group.best["problem_file"])
-    result = best_result(group, group.best, problem)
-    assert result.objective == group.best["objective_s"]
-    assert result.schedule is not None
-    with pytest.raises(InvalidFileError, match="the judge says"):
-        best_result(group, {**group.best, "objective_s": group.best["objective_s"] * 0.9}, problem)
-    with pytest.raises(InvalidFileError, match="another number"):
-        best_result(group, {**group.best, "device_of_op": [0]}, problem)
-
-
-def test_a_missing_problem_file_costs_the_pictures_only(results: Path, tmp_path: Path) -> None:
-    """Tables come from rows alone."""
-    (tmp_path / "rows.jsonl").write_bytes((results / "rows.jsonl").read_bytes())
-    html, _ = write_report(tmp_path)
-    assert "No pictures: cannot read" in html.read_text()
 
 
 def test_no_rows_is_an_error(tmp_path: Path) -> None:
@@ -459,17 +384,3 @@ def test_a_chain_on_many_devices_leaves_room_for_its_legend(num_devices: int) ->
     assert legend is not None
     assert legend.get_window_extent().height < figure.bbox.height
     assert axes.get_window_extent().width > 0.5 * figure.bbox.width
-
-
-def test_the_page_stays_below_its_limit(
-    results: Path, pages: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where pictures of a problem would not fit they are left out, and the page says so; tables stay."""
-    from placekit.benchmarks.report import content
-
-    full = pages[0]
-    monkeypatch.setattr(content, "MAX_BYTES", 60_000)
-    small, _ = write_report(results, tmp_path / "small.html")
-    assert small.stat().st_size < full.stat().st_size
-    assert "Not shown, as the page would become too large: Best placement" in small.read_text()
-    assert small.read_text().count("<tr") == full.read_text().count("<tr")

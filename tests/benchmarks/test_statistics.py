@@ -9,52 +9,24 @@ import pytest
 
 from placekit.benchmarks.statistics import (
     anytime_gap,
-    bootstrap_interval,
-    interquartile_mean,
-    normalised_score,
-    ratio_interval,
+    mean_interval,
     shares_within,
     time_to_gap_s,
 )
 from placekit.model.errors import InvalidProblemError
 
 
-def test_score_is_zero_for_the_single_device_and_one_for_the_bound() -> None:
-    """Linear between them, negative beyond the single device, and nothing without a scale."""
-    assert normalised_score(10.0, 10.0, 2.0) == 0
-    assert normalised_score(2.0, 10.0, 2.0) == 1
-    assert normalised_score(8.0, 10.0, 2.0) == 0.25
-    assert normalised_score(18.0, 10.0, 2.0) == -1
-    assert normalised_score(None, 10.0, 2.0) == 0
-    assert normalised_score(8.0, 10.0, None) is None
-    assert normalised_score(8.0, None, 2.0) is None
-
-
-def test_score_where_the_single_device_is_optimal() -> None:
-    """Nothing can be won: reaching it scores 1, missing it has no scale."""
-    assert normalised_score(2.0, 2.0, 2.0) == 1
-    assert normalised_score(3.0, 2.0, 2.0) is None
-
-
-def test_interquartile_mean_cuts_a_quarter_at_each_end() -> None:
-    """Of five values one is cut at each end: (2 + 3 + 4) / 3; of three none."""
-    assert interquartile_mean([100, 4, 3, 2, -50]) == 3
-    assert interquartile_mean([1, 2, 6]) == 3
-    with pytest.raises(InvalidProblemError, match="0 values"):
-        bootstrap_interval({})
-
-
 def test_bootstrap_resamples_within_cases() -> None:
     """Two constant cases: every resample is the sample, so the interval is the value itself."""
-    interval = bootstrap_interval({"a": [0.0, 0.0, 0.0], "b": [1.0, 1.0, 1.0]}, np.mean)
+    interval = mean_interval({"a": [0.0, 0.0, 0.0], "b": [1.0, 1.0, 1.0]})
     assert (interval.value, interval.low, interval.high) == (0.5, 0.5, 0.5)
 
 
-def test_bootstrap_interval_of_a_mean_is_that_of_theory() -> None:
+def test_interval_of_a_mean_is_that_of_theory() -> None:
     """Two values 0 and 1 in one case: the mean of a resample is 0, 1/2 or 1 with 1/4, 1/2, 1/4."""
-    interval = bootstrap_interval({"a": [0.0, 1.0]}, np.mean)
+    interval = mean_interval({"a": [0.0, 1.0]})
     assert (interval.value, interval.low, interval.high) == (0.5, 0.0, 1.0)
-    many = bootstrap_interval({"a": list(range(100))}, np.mean)
+    many = mean_interval({"a": list(range(100))})
     half = 1.96 * np.std(range(100)) / 10  # the mean of 100 draws is close to normal
     assert many.high is not None
     assert many.low is not None
@@ -64,16 +36,18 @@ def test_bootstrap_interval_of_a_mean_is_that_of_theory() -> None:
 
 def test_cases_of_one_run_stay_as_they_are() -> None:
     """Beside a case of two runs, 0 and 1, a case of the single run 2: the mean is between 2/3 and 4/3."""
-    interval = bootstrap_interval({"a": [0.0, 1.0], "b": [2.0]}, np.mean)
+    interval = mean_interval({"a": [0.0, 1.0], "b": [2.0]})
     assert (interval.value, interval.low, interval.high) == pytest.approx((1.0, 2 / 3, 4 / 3))
 
 
 def test_one_run_per_case_has_no_interval() -> None:
     """Without a second seed nothing is known about the spread; the same seed gives the same interval."""
-    single = bootstrap_interval({"a": [1.0], "b": [3.0]})
+    single = mean_interval({"a": [1.0], "b": [3.0]})
     assert (single.value, single.low, single.high) == (2.0, None, None)
     runs = {"a": [1.0, 2.0, 5.0]}
-    assert bootstrap_interval(runs) == bootstrap_interval(runs)
+    assert mean_interval(runs) == mean_interval(runs)
+    with pytest.raises(InvalidProblemError, match="0 values"):
+        mean_interval({})
 
 
 def test_shares_count_cases_within_a_factor_of_the_best() -> None:
@@ -88,18 +62,6 @@ def test_shares_ignore_cases_that_nobody_solved_or_that_were_not_run() -> None:
     shares = shares_within({"x": {"a": [1.0], "b": [math.inf]}, "y": {"b": [math.inf]}}, 1.0)
     assert shares["x"] == 1.0
     assert math.isnan(shares["y"])
-
-
-def test_ratio_is_the_geometric_mean_of_medians() -> None:
-    """Ratios 4 and 1: the geometric mean is 2; a case with zero seconds is left out."""
-    interval = ratio_interval({"a": [8.0], "b": [3.0], "c": [0.0]}, {"a": [2.0], "b": [3.0], "c": [1.0]})
-    assert interval is not None
-    assert interval.value == pytest.approx(2.0)
-    assert interval.low is None
-    spread = ratio_interval({"a": [1.0, 4.0]}, {"a": [2.0]})
-    assert spread is not None
-    assert [spread.value, spread.low, spread.high] == pytest.approx([1.25, 0.5, 2.0])
-    assert ratio_interval({"a": [1.0]}, {"b": [1.0]}) is None
 
 
 def test_time_to_gap_uses_the_best_bound_of_all() -> None:
