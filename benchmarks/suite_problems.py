@@ -43,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 DRAWN = "drawn"
 """Family of the random problems of :mod:`placekit.benchmarks.generators.drawn`."""
-LATTICE = "recurrent-lattice"
-"""Family of :mod:`placekit.benchmarks.generators.lattices`."""
 ADDRESS_LENGTH = 16
 """Hexadecimal digits of an address: 64 bits, enough for any number of cases."""
 
@@ -199,15 +197,12 @@ def _generate(
     family: str, params: dict[str, Any], seed: int, objective: Objective | None, contiguity: str | None
 ) -> Problem:
     from placekit.benchmarks.generators.families import generate
-    from placekit.benchmarks.generators.lattices import recurrent_lattice
     from placekit.benchmarks.generators.shops import SHOPS
 
     try:
         if family == DRAWN:
             return _drawn(params, seed, objective, contiguity)
-        if family == LATTICE:
-            made = recurrent_lattice(seed=seed, objective=objective, **params)
-        elif family in SHOPS:
+        if family in SHOPS:
             made = SHOPS[family](seed=seed, **params)
             made = made if objective is None else made.replace(objective=objective)
         else:

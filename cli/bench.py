@@ -23,7 +23,7 @@ from placekit.cli.parameters import COMMON, OUTPUT, SEARCH, with_options
 from placekit.cli.progress import StepBar
 from placekit.cli.render import plain_table
 from placekit.cli.units import format_share, format_time
-from placekit.model.errors import InvalidProblemError, check_names
+from placekit.model.errors import check_names
 from placekit.solve.stop import relative_gap
 
 __all__ = ["bench"]
@@ -44,10 +44,6 @@ class Choice:
     workload: Annotated[str | None, typer.Option(metavar="TEXT", help="Only models whose name contains this text.")] = (
         None
     )
-    contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="Only this contiguity.")] = None
-    most_s: Annotated[
-        float | None, typer.Option("--most", metavar="SECONDS", help="Only cases with at most this time limit.")
-    ] = None
     case: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this case; repeatable.")] = None
 
     def of(self, jobs: list[Job]) -> list[Job]:
@@ -56,21 +52,12 @@ class Choice:
         Raises
         ------
         PlacekitError
-            A name that no job has, or a time limit below all of them.
+            A name that no job has.
         """
-        workload, contiguity = self.workload and [self.workload], self.contiguity and [self.contiguity]
+        workload = self.workload and [self.workload]
         jobs = _chosen(jobs, "--method", self.method, lambda job: (job.case.method, str(job.facts["label"])))
         jobs = _chosen(jobs, "--workload", workload, lambda job: (str(job.facts["model"]),), str.__contains__)
-        jobs = _chosen(jobs, "--contiguity", contiguity, lambda job: (str(job.facts["contiguity"]),))
-        jobs = _chosen(jobs, "--case", self.case, lambda job: (job.case.address,))
-        if self.most_s is None:
-            return jobs
-        least_s = min((job.case.time_limit_s for job in jobs), default=0.0)
-        if least_s > self.most_s:
-            raise InvalidProblemError(
-                f"--most is {self.most_s:g} s; the shortest time limit of a case is {least_s:g} s"
-            )
-        return [job for job in jobs if job.case.time_limit_s <= self.most_s]
+        return _chosen(jobs, "--case", self.case, lambda job: (job.case.address,))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from placekit.benchmarks.generators.families import (
     generate,
     on_accelerators,
 )
-from placekit.benchmarks.generators.lattices import recurrent_lattice
 from placekit.benchmarks.suite_schema import DrawEntry, ModelEntry
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import OpGraph
@@ -137,7 +136,7 @@ def _drawn(family: str, rng: np.random.Generator, num_ops: int, max_ops: int, se
     if family == "recurrent":
         steps = max(2, round(float(np.sqrt(num_ops))))
         layers = max(1, num_ops // steps)
-        graph = recurrent_lattice(layers, steps, seed, has_attention=bool(rng.random() < 0.5), num_constants=0).graph
+        graph = _lattice(layers, steps, f"recurrent-{layers}x{steps}-{seed}", has_attention=bool(rng.random() < 0.5))
         graph = graph.replace(  # a lattice has no sizes of its own
             op_flops=1e6 * rng.lognormal(0.0, 0.5, graph.num_ops),
             op_weight_bytes=1e5 * rng.lognormal(0.0, 0.5, graph.num_ops),
@@ -154,6 +153,20 @@ def _drawn(family: str, rng: np.random.Generator, num_ops: int, max_ops: int, se
         memory_factor=setting.memory,
         objective=setting.objective,
     )
+
+
+def _lattice(num_layers: int, num_steps: int, name: str, *, has_attention: bool) -> OpGraph:
+    """Return a recurrent lattice: each op feeds the next step and the next layer; attention reads all of the last."""
+    names = [f"cell{layer}.{step}" for step in range(num_steps) for layer in range(num_layers)]
+    edges = []
+    for step in range(num_steps):
+        for layer in range(num_layers):
+            edges += [(f"cell{layer - 1}.{step}", f"cell{layer}.{step}")] if layer else []
+            edges += [(f"cell{layer}.{step - 1}", f"cell{layer}.{step}")] if step else []
+    if has_attention:
+        names.append("attention")
+        edges += [(f"cell{num_layers - 1}.{step}", "attention") for step in range(num_steps)]
+    return OpGraph.from_edges(names, edges, name=name)
 
 
 def _model(sort: str, rng: np.random.Generator, max_ops: int) -> OpGraph:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from recurrent_lattices import recurrent_lattice
 
 import placekit as pk
-from placekit.benchmarks.generators.lattices import recurrent_lattice
 from placekit.model.errors import InvalidProblemError
 
 

@@ -37,9 +37,7 @@ UNKNOWN = {
     ("-m", "nonsense"): "--method 'nonsense': there is none here; there are greedy, random:30",
     ("-m", "greedy", "-m", "randon:30"): "did you mean 'random:30'?",
     ("--workload", "nonsense"): "--workload 'nonsense': there is none here; there are chains",
-    ("--contiguity", "nonsense"): "--contiguity 'nonsense': there is none here; there are acyclic",
     ("--case", "nonsense"): "--case 'nonsense': there is none here; there are ",
-    ("--most", "0.5"): "--most is 0.5 s; the shortest time limit of a case is 5 s",
     ("--executor", "nonsense"): "no executor 'nonsense'",
 }
 
