@@ -4,8 +4,7 @@ Of every method the best placement of each problem is executed, or every one, if
 devices are here: it is timed, or every tensor between its stages is compared with the whole model. Rows go to
 ``measured.jsonl`` in the folder of results, by the address of the case; what is there is not executed again. The same
 placement found by several methods is executed once. The lock that keeps other measurements of this machine away is
-that of :mod:`placekit.runtime.timing`; :mod:`placekit.benchmarks.quiet` keeps the solves of other suites
-away.
+that of :mod:`placekit.runtime.timing`; a measurement that other load disturbed says so.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import typer
 
 from placekit.benchmarks.execute import measure_jobs
 from placekit.benchmarks.plan import Job, Plan, make_plan
-from placekit.benchmarks.quiet import quiet
 from placekit.benchmarks.runner import SuiteProgress, run_jobs
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
@@ -212,11 +211,10 @@ def _run(wanted: list[Job], store: Store, content: SuiteModel, running: Running,
         if not wanted:
             return
         try:
-            with quiet(is_alone=False):
-                run_jobs(
-                    wanted, store, lambda: make_executor(running.executor, workers), num_workers=workers,
-                    is_isolated=content.isolate, on_progress=tell,
-                )  # fmt: skip
+            run_jobs(
+                wanted, store, lambda: make_executor(running.executor, workers), num_workers=workers,
+                is_isolated=content.isolate, on_progress=tell,
+            )  # fmt: skip
         except KeyboardInterrupt:
             told = f"stopped; what is done is in {store.path}, and the same command goes on from there"
             diagnostics().print(told, soft_wrap=True)
@@ -224,7 +222,7 @@ def _run(wanted: list[Job], store: Store, content: SuiteModel, running: Running,
 
 
 def _measure(jobs: list[Job], store: Store, content: SuiteModel, *, retry: bool, is_quiet: bool) -> None:
-    with quiet(is_alone=True), StepBar() as bar:
+    with StepBar() as bar:
         count = measure_jobs(jobs, store, content.measure, with_baselines=content.baselines, retry=retry, on_step=bar)
     if not is_quiet:
         print_line(f"measured {count} placements, rows in {store.measured_path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from placekit.benchmarks.report.figures import Picture, inline_svg, plot_anytime
+from placekit.benchmarks.report.figures import Picture, picture_of, plot_anytime
 from placekit.benchmarks.report.groups import Group, objectives_of
 from placekit.benchmarks.report.measured import error_sentence, measured_table
 from placekit.benchmarks.report.tables import (
@@ -17,7 +17,6 @@ from placekit.benchmarks.report.tables import (
     overview_table,
 )
 from placekit.benchmarks.store import Row
-from placekit.plotting.canvas import figure_of
 
 __all__ = ["Section", "sections"]
 
@@ -122,8 +121,7 @@ def _across(objective: str, groups: Sequence[Group]) -> Section:
     many = len(groups) > 1
     drawn: tuple[Picture, ...] = ()
     if any(group.bound_s is not None for group in groups):
-        svg = inline_svg(figure_of(plot_anytime(groups)), f"anytime {objective}")
-        drawn = (Picture("Gap over time, median over runs", svg),)
+        drawn = (picture_of(plot_anytime(groups), f"Gap over time, median over runs: {objective}"),)
     return Section(
         f"Methods compared: {objective}",
         text=(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,10 +88,11 @@ def profile_ops(
         walk.run(inputs, walk.note)
         whole: list[float] = []
 
-        def measure(call: _Call) -> None:
-            if call.key not in walk.measured:
-                walk.measured[call.key] = walk.measure(call, repetitions)
-                _report(progress, len(walk.measured), len(walk.calls_of) + 1, call.module)
+        def measure(node: Any, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            key = walk.key_of[node]
+            if key not in walk.measured:
+                walk.measured[key] = walk.measure(node, index, args, kwargs, repetitions)
+                _report(progress, len(walk.measured), len(walk.calls_of) + 1, lowered.program.nodes[index].module)
 
         try:
             # forward itself: calling a module of torch.fx prints its code when it fails
@@ -184,32 +184,6 @@ def _call_s(source: TorchSource, device: str) -> float:
     return float(np.median(time_calls([lambda: empty(x)], 9, device)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """A call of the whole module that is about to be made.
-
-    Parameters
-    ----------
-    node
-        The node of the module's graph.
-    index
-        Index of the program's node.
-    key
-        What it has in common with calls that are the same.
-    args, kwargs
-        Its arguments.
-    module
-        Path of the module that it comes from.
-    """
-
-    node: Any
-    index: int
-    key: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    module: str
-
-
 class _Walk:
     """Runs a module call by call."""
 
@@ -223,7 +197,7 @@ class _Walk:
         self.calls_of: dict[str, list[Any]] = {}  # by key: the nodes of the calls that are the same
         self.ops_of: dict[str, list[int]] = {}
         self.measured: dict[str, NDArray[np.float64] | None] = {}  # None: not supported
-        self._key_of: dict[Any, str] = {}
+        self.key_of: dict[Any, str] = {}  # what the call of a node has in common with calls that are the same
         self._seconds: dict[str, list[float]] | None = None  # by key: of one run, while it is timed
 
     @property
@@ -241,8 +215,8 @@ class _Walk:
             self.measured[key] = mean if known is None else np.append(known, mean)
         self._seconds = None
 
-    def run(self, inputs: Sequence[Any], before: Callable[[_Call], None] | None = None) -> None:
-        """Run the module; `before` is told of every call that is one of an op."""
+    def run(self, inputs: Sequence[Any], before: Callable[..., None] | None = None) -> None:
+        """Run the module; `before` is told node, index, args and kwargs of every call that is one of an op."""
         values: dict[Any, Any] = {}
         given = iter(inputs)
         map_arg = self._torch.fx.node.map_arg
@@ -256,56 +230,54 @@ class _Walk:
                 kwargs = map_arg(node.kwargs, values.__getitem__)
                 index = node.meta.get(NODE)
                 if before is not None and index in self._op_of_node:
-                    before(self._call(node, index, args, kwargs))
+                    before(node, index, args, kwargs)
                 last = self._last_use.get(node, ())
                 start = time.perf_counter()
                 values[node] = self._make(node, args, kwargs)
                 del args, kwargs
                 for each in last:
                     del values[each]
-                if self._seconds is not None and node in self._key_of:
-                    self._seconds.setdefault(self._key_of[node], []).append(time.perf_counter() - start)
+                if self._seconds is not None and node in self.key_of:
+                    self._seconds.setdefault(self.key_of[node], []).append(time.perf_counter() - start)
 
-    def note(self, call: _Call) -> None:
+    def note(self, node: Any, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Take note of a call, so that those that are the same are known."""
-        self._key_of[call.node] = call.key
-        self.calls_of.setdefault(call.key, []).append(call.node)
-        self.ops_of.setdefault(call.key, []).append(self._op_of_node[call.index])
+        key = f"{node.target}{self._described(args)}{self._described(dict(kwargs))}"
+        self.key_of[node] = key
+        self.calls_of.setdefault(key, []).append(node)
+        self.ops_of.setdefault(key, []).append(self._op_of_node[index])
 
-    def measure(self, call: _Call, repetitions: int) -> NDArray[np.float64] | None:
+    def measure(
+        self, node: Any, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], repetitions: int
+    ) -> NDArray[np.float64] | None:
         """Return ``[repetitions]`` seconds of a call; None if the device does not have it."""
-        target = call.node.target
-        args = list(call.args)
-        if is_in_place(self._lowered.program.nodes[call.index]) and call.index in self._lowered.in_place:
-            args[0] = args[0].clone()  # what is repeated must not change the program's own
+        given = list(args)
+        if is_in_place(self._lowered.program.nodes[index]) and index in self._lowered.in_place:
+            given[0] = given[0].clone()  # what is repeated must not change the program's own
         calls: list[Callable[[], Any]] = []
-        for weights in self._weights_in_turn(call):
-            own = tuple(weights.get(at, each) for at, each in enumerate(args))
-            calls.append(lambda own=own: target(*own, **call.kwargs))  # type: ignore[misc]  # bound in the loop
+        for weights in self._weights_in_turn(node, index):
+            own = tuple(weights.get(at, each) for at, each in enumerate(given))
+            calls.append(lambda own=own: node.target(*own, **kwargs))  # type: ignore[misc]  # bound in the loop
         try:
             return time_calls(calls, repetitions, self._device)
         except NotImplementedError as error:
             if self._device == "cpu":
-                raise self._failed(call.index, error) from error
+                raise self._failed(index, error) from error
             return None
         except RUN_FAILURES as error:
-            raise self._failed(call.index, error) from error
+            raise self._failed(index, error) from error
 
-    def _weights_in_turn(self, call: _Call) -> list[dict[int, Any]]:
+    def _weights_in_turn(self, node: Any, index: int) -> list[dict[int, Any]]:
         """Return the weights that the calls of the same kind read, by their places among the arguments."""
         found = [
             {
                 at: _attribute(self._module, each.target)
-                for at, each in enumerate(node.args)
+                for at, each in enumerate(same.args)
                 if getattr(each, "op", "") == "get_attr"
             }
-            for node in self.calls_of[call.key][:_MAX_WEIGHTS]
+            for same in self.calls_of[self.key_of[node]][:_MAX_WEIGHTS]
         ]
-        return found if found[0] and call.index not in self._lowered.in_place else [{}]
-
-    def _call(self, node: Any, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
-        key = f"{node.target}{self._described(args)}{self._described(dict(kwargs))}"
-        return _Call(node, index, key, args, kwargs, self._lowered.program.nodes[index].module)
+        return found if found[0] and index not in self._lowered.in_place else [{}]
 
     def _described(self, value: Any) -> Any:
         if isinstance(value, self._torch.Tensor):
