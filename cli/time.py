@@ -28,7 +28,6 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.runtime.compare import PlacementTiming, time_placement
 from placekit.runtime.contenders import Executor, executor_named
-from placekit.runtime.runners import require_executor
 from placekit.runtime.tensor_checks import OutputCheck
 from placekit.runtime.timing import Timing
 
@@ -77,7 +76,6 @@ def time(
         check_writable(against.trace)
     settings = timing.settings(against.rounds, latency_s=timing.burst / 2, throughput_s=timing.burst)
     source, chosen = asked.resolve(model, placement)
-    require_executor(source, how)
     placed = read_placed(placement, source.graph, chosen, against.default_device)
     problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
     # refuses what does not run

@@ -54,7 +54,7 @@ class TimingOptions:
         str,
         typer.Option(
             metavar="NAME",
-            help="How stages run: as a pipeline (threads), or one after another (serial, hetero).",
+            help="How stages run: as a pipeline (threads), or one after another (serial).",
         ),
     ] = "threads"
     burst: Annotated[

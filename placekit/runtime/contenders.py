@@ -30,7 +30,7 @@ __all__ = [
     "singles",
 ]
 
-Executor: TypeAlias = Literal["serial", "hetero", "threads"]
+Executor: TypeAlias = Literal["serial", "threads"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 """Ways of running a placement."""
 
@@ -50,8 +50,8 @@ def executor_named(name: str) -> Executor:
 
 
 def is_serial(executor: Executor) -> bool:
-    """Return whether `executor` runs stages one after another, one sample at a time; the others are pipelines."""
-    return executor in ("serial", "hetero")
+    """Return whether `executor` runs stages one after another, one sample at a time, and is no pipeline."""
+    return executor == "serial"
 
 
 @dataclass(frozen=True)
@@ -159,13 +159,9 @@ def on_one_device(graph: OpGraph, platform: Platform, device: int) -> Placement:
 
 
 def singles(graph: OpGraph, platform: Platform, executor: Executor, queue_size: int = 2) -> tuple[Placed, ...]:
-    """Return every device alone, under the same executor as the placement.
-
-    HETERO has nothing to cut there: the whole model runs as one stage.
-    """
-    how: Executor = "serial" if executor == "hetero" else executor
+    """Return every device alone, under the same executor as the placement."""
     return tuple(
-        Placed(f"single {device.name}", on_one_device(graph, platform, index), platform, how, queue_size)
+        Placed(f"single {device.name}", on_one_device(graph, platform, index), platform, executor, queue_size)
         for index, device in enumerate(platform.devices)
     )
 

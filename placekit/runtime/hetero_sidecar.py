@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.machine import format_cores, usable_cores
 from placekit.io.atomic import write_json, write_text
 from placekit.io.model import ModelSource
 from placekit.io.openvino_graph import short_reason
@@ -30,7 +31,6 @@ from placekit.model.errors import (
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
-from placekit.runtime.hetero import hetero_devices
 from placekit.runtime.hetero_script import fold_constants, set_affinities
 from placekit.runtime.one_sample import run_once
 from placekit.runtime.plans import plan_stages
@@ -40,7 +40,38 @@ from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["check_sidecar", "write_sidecar"]
+__all__ = ["check_sidecar", "hetero_devices", "write_sidecar"]
+
+
+def hetero_devices(plan: StagePlan) -> dict[str, str]:
+    """Return the OpenVINO device string of every device that runs a stage, by its name.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        HETERO knows devices by OpenVINO's names only: a core group, which is part of ``CPU``, or two devices of one
+        name cannot be told apart by it. And it runs one sample at a time, to which a team brings nothing.
+    DeviceUnavailableError
+        A device that names no OpenVINO device.
+    """
+    plan.require_no_teams("HETERO runs one sample at a time")
+    remedy = "HETERO tells devices apart by OpenVINO's names; run the stages one after another or as a pipeline instead"
+    whole_cpu = {core.cpu for core in usable_cores()}
+    name_of_target: dict[str, str] = {}
+    for device in plan.devices:
+        if device.openvino is None:
+            raise DeviceUnavailableError(f"device {device.name!r} names no OpenVINO device, so HETERO cannot use it")
+        if device.cores and set(device.cores) != whole_cpu:
+            raise UnsupportedProblemError(
+                f"device {device.name!r} is a group of cores ({format_cores(device.cores)}) of "
+                f"{device.openvino!r}, which HETERO cannot use; {remedy}"
+            )
+        other = name_of_target.setdefault(device.openvino, device.name)
+        if other != device.name:
+            raise UnsupportedProblemError(
+                f"devices {other!r} and {device.name!r} are both {device.openvino!r} for HETERO; {remedy}"
+            )
+    return {name: target for target, name in name_of_target.items()}
 
 
 def write_sidecar(

@@ -16,7 +16,6 @@ What else is allowed is said in :mod:`placekit.runtime.tensor_checks`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -32,7 +31,6 @@ from placekit.cost_models.openvino.split import TensorKey
 from placekit.model.errors import ExecutionError
 from placekit.model.platform import Device
 from placekit.runtime.contenders import Executor
-from placekit.runtime.hetero import HeteroExecutor
 from placekit.runtime.one_sample import array_of, probe_model
 from placekit.runtime.openvino_stages import CompiledPlan
 from placekit.runtime.pipeline import Pipeline
@@ -86,13 +84,9 @@ def require_equal_outputs(ready: ReadyPlan, executor: Executor, *, seed: int = 0
     found = _compare_stages(ready, whole)
     found.require_equal()
     if executor != "serial":
-        with _started(ready, executor) as run:
+        with Pipeline(ready) as run:
             _compare_outputs(ready.plan, run, whole).require_equal_by(executor)
     return found
-
-
-def _started(ready: ReadyPlan, executor: Executor) -> AbstractContextManager[Callable[[Inputs], Outputs]]:
-    return HeteroExecutor(ready.plan) if executor == "hetero" else Pipeline(ready)
 
 
 def check_placement(

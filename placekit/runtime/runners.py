@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,7 +17,6 @@ from placekit.model.errors import ExecutionError, UnsupportedProblemError
 from placekit.pytorch.source import TorchSource
 from placekit.runtime.contenders import Contender, Whole
 from placekit.runtime.flow import samples_ahead
-from placekit.runtime.hetero import HeteroExecutor
 from placekit.runtime.pipeline import Pipeline
 from placekit.runtime.plans import compile_plan, plan_stages
 from placekit.runtime.serial import SerialExecutor, StageTime
@@ -27,7 +25,7 @@ from placekit.runtime.trace import StageTimes
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["Runner", "require_executor", "start_runner"]
+__all__ = ["Runner", "start_runner"]
 
 
 class Runner(Protocol):
@@ -59,25 +57,6 @@ class Runner(Protocol):
 _RECORDED_SAMPLES = 64
 """Samples whose stage times a runner keeps."""
 
-_UNKNOWN: StageTimes = (np.zeros((0, 0, 2)), np.zeros((0, 0), dtype=np.int64))
-
-
-_TORCH_EXECUTORS = ("threads", "serial")
-
-
-def require_executor(source: ModelSource, executor: str) -> None:
-    """Raise unless the framework of `source` has `executor`.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A PyTorch program, and OpenVINO's HETERO.
-    """
-    if isinstance(source, TorchSource) and executor not in _TORCH_EXECUTORS:
-        raise UnsupportedProblemError(
-            f"executor {executor} does not run PyTorch programs; {', '.join(_TORCH_EXECUTORS)} do"
-        )
-
 
 def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Runner:
     """Load, cut and compile, and return what can be run.
@@ -94,7 +73,6 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
             )
         model = source.load()
         return _WholeRunner(contender, model, random_inputs(model, seed))
-    require_executor(source, contender.executor)
     plan = plan_stages(source, contender.placement, contender.platform)
     given: list[Any]
     if isinstance(source, TorchSource):
@@ -105,22 +83,23 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
         given = random_inputs(plan.model, seed)
     if contender.executor == "serial":
         return _SerialRunner(SerialExecutor(compile_plan(plan)), given)
-    if contender.executor == "hetero":
-        return _HeteroRunner(HeteroExecutor(plan), given)
     # inputs are read where they are, as the requests of a whole model do; torch may write to its own
     share = not isinstance(source, TorchSource)
     pipe = Pipeline(compile_plan(plan), queue_size=contender.queue_size, record=_RECORDED_SAMPLES, share_inputs=share)
     return _PipelineRunner(pipe, given, contender.queue_size)
 
 
-class _OneByOne(ABC):
-    """Runner of one sample after another."""
+class _SerialRunner:
+    """Stages one after another, one sample after another."""
 
     num_in_flight = 1
 
-    @abstractmethod
+    def __init__(self, executor: SerialExecutor, inputs: list[Any]) -> None:
+        self._executor, self._inputs = executor, inputs
+        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=_RECORDED_SAMPLES)
+
     def run(self) -> None:
-        """Run one sample."""
+        self._recorded.append(self._executor.run_traced(self._inputs)[1])
 
     def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
         """Run one after another, see `Runner`."""
@@ -132,36 +111,9 @@ class _OneByOne(ABC):
             done_s.append(time.perf_counter())
         return done_s, begun_s
 
-
-class _SerialRunner(_OneByOne):
-    """Stages one after another."""
-
-    def __init__(self, executor: SerialExecutor, inputs: list[Any]) -> None:
-        self._executor, self._inputs = executor, inputs
-        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=_RECORDED_SAMPLES)
-
-    def run(self) -> None:
-        self._recorded.append(self._executor.run_traced(self._inputs)[1])
-
     def stage_times(self) -> StageTimes:
         times_s = np.array([[(stage.start_s, stage.end_s) for stage in sample] for sample in self._recorded])
         return times_s, np.zeros(times_s.shape[:2], dtype=np.int64)
-
-    def close(self) -> None:
-        self._executor.close()
-
-
-class _HeteroRunner(_OneByOne):
-    """One model that OpenVINO cuts; it does not tell when its parts run."""
-
-    def __init__(self, executor: HeteroExecutor, inputs: list[openvino.Tensor]) -> None:
-        self._executor, self._inputs = executor, inputs
-
-    def run(self) -> None:
-        self._executor(self._inputs)
-
-    def stage_times(self) -> StageTimes:
-        return _UNKNOWN
 
     def close(self) -> None:
         self._executor.close()
@@ -258,7 +210,7 @@ class _WholeRunner:
         return sorted(done_s), last_begun_s
 
     def stage_times(self) -> StageTimes:
-        return _UNKNOWN
+        return np.zeros((0, 0, 2)), np.zeros((0, 0), dtype=np.int64)
 
     def close(self) -> None:
         self._many.clear()

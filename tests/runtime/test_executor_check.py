@@ -41,6 +41,6 @@ def test_executor_that_gives_something_else_is_named(
     def broken(*_: Any) -> Iterator[Any]:
         yield lambda _: {name: np.zeros((1, 4, 32, 32), dtype=np.float32) for name in compiled.plan.output_names}
 
-    monkeypatch.setattr(output_check, "_started", broken)
+    monkeypatch.setattr(output_check, "Pipeline", broken)
     with pytest.raises(OutputMismatchError, match=r"output '\w+' differs by .* with executor threads; with the stages"):
         require_equal_outputs(compiled, "threads")

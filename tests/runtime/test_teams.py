@@ -32,7 +32,7 @@ from placekit.io.model import ModelSource
 from placekit.machine import usable_cpus
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
 from placekit.runtime.bundle import MANIFEST, read_bundle, write_bundle
-from placekit.runtime.hetero import hetero_devices
+from placekit.runtime.hetero_sidecar import hetero_devices
 from placekit.runtime.openvino_stages import compile_openvino_plan
 from placekit.runtime.output_check import check_placement, require_equal_outputs
 from placekit.runtime.pipeline import UNKNOWN_MEMBER, Pipeline

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 import pytest
 
 from placekit.cost_models.cache import ProfileCache
@@ -26,7 +25,6 @@ from placekit.model.errors import (
     InvalidProblemError,
     ProfileError,
     UnknownNameError,
-    UnsupportedProblemError,
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
@@ -38,9 +36,8 @@ from placekit.runtime.contenders import (
     on_one_device,
     singles,
 )
-from placekit.runtime.runners import start_runner
 from placekit.runtime.series import Estimate, Series, Timings
-from placekit.runtime.timed_process import Burst, Order, TimedProcess, run_burst, steady_rate, tree_cpu_s
+from placekit.runtime.timed_process import Burst, Order, TimedProcess, steady_rate, tree_cpu_s
 from placekit.runtime.timing import Timing, TimingSettings
 
 QUICK = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.05, timeout_s=30)
@@ -256,7 +253,7 @@ def test_baselines_use_the_platform_s_cores_and_precision(source: ModelSource) -
 
 def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> None:
     """The message lists the executors."""
-    with pytest.raises(UnknownNameError, match="executors are serial, hetero, threads"):
+    with pytest.raises(UnknownNameError, match="executors are serial, threads"):
         Placed("x", on_one_device(source.graph, platform, 0), platform, "rayon")  # type: ignore[arg-type]  # that is the point
 
 
@@ -292,30 +289,6 @@ def test_placement_is_measured_against_single_devices(
     assert "NOWHERE" in (nowhere.error or "")
     assert "starting placement" in labels
     assert labels[-1] == "rounds"
-
-
-def test_hetero_runs_where_openvino_can_tell_devices_apart(
-    source: ModelSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The CPU plugin under two names stands for two devices; a runner has one sample under way, and no stage times."""
-    core = ov.Core()
-    for name in ("CPUA", "CPUB"):
-        core.register_plugin("openvino_intel_cpu_plugin", name)
-    monkeypatch.setattr("placekit.runtime.hetero.shared_core", lambda: core)
-    platform = Platform(tuple(Device(name, "cpu", openvino=name) for name in ("CPUA", "CPUB")))
-    runner = start_runner(source, Placed("it", halves(source, platform), platform, "hetero"))
-    burst = run_burst(runner, Order("throughput", 0.0))
-    assert burst.throughput_per_s > 0
-    assert burst.stage_times_s.size == 0
-    assert runner.num_in_flight == 1
-    runner.close()
-    assert all(each.executor == "serial" for each in singles(source.graph, platform, "hetero"))
-
-
-def test_core_groups_are_no_hetero_devices(source: ModelSource, platform: Platform) -> None:
-    """The executor's own error comes through, with its type."""
-    with pytest.raises(UnsupportedProblemError, match=r"it: .*A"):
-        TimedProcess(source, Placed("it", halves(source, platform), platform, "hetero"))
 
 
 def test_measurement_is_kept_by_content(

@@ -1,4 +1,4 @@
-"""HETERO computes what the model computes, on the devices that were asked for; what it cannot do is said before.
+"""The side-car for HETERO computes what the model computes; what HETERO cannot do is said before.
 
 The CPU plugin is registered under more names, which HETERO takes for different devices.
 """
@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -25,19 +24,14 @@ from placekit.cost_models.openvino.machine import usable_cores
 from placekit.io.model import ModelSource
 from placekit.io.read_model import read_model
 from placekit.model.errors import (
-    DeviceUnavailableError,
-    ExecutionError,
-    InvalidProblemError,
     PlacekitError,
     UnsupportedProblemError,
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.hetero import HeteroExecutor
-from placekit.runtime.hetero_sidecar import write_sidecar
+from placekit.runtime.hetero_sidecar import hetero_devices, write_sidecar
 from placekit.runtime.one_sample import run_once
 from placekit.runtime.plans import plan_stages
-from placekit.runtime.stages import StagePlan
 from placekit.runtime.tensor_checks import relative_errors
 
 Saved = Callable[[ov.Model], ModelSource]
@@ -65,72 +59,7 @@ def placement_of(source: ModelSource, device_of: Mapping[str, int] | int) -> Pla
     return Placement(names, PLATFORM.device_names, chosen)
 
 
-def planned(source: ModelSource, device_of: Mapping[str, int] | int) -> StagePlan:
-    """Plan with `placement_of`."""
-    return plan_stages(source, placement_of(source, device_of), PLATFORM)
-
-
-def require_equal(plan: StagePlan, run: HeteroExecutor, seed: int = 0) -> None:
-    """Compare outputs with those of the whole model on one device."""
-    inputs = random_inputs(plan.model, seed)
-    found = run(inputs)
-    for name, expected in zip(plan.output_names, run_once(plan.model, inputs), strict=True):
-        assert relative_errors(expected, found[name])[0] <= 1e-5
-
-
-def devices_of(run: HeteroExecutor) -> list[str]:
-    """Return OpenVINO's names of the devices that run a part."""
-    return list(run._compiled.get_property("EXECUTION_DEVICES"))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_placements_compute_what_the_model_computes(
-    saved: Saved, make_convnet: Callable[[], ov.Model], core: ov.Core, seed: int
-) -> None:
-    """Outputs are equal and by name, and exactly the devices that were asked for run."""
-    plan = planned(saved(make_convnet()), seed)
-    with HeteroExecutor(plan, core) as run:
-        require_equal(plan, run, seed)
-        assert run.num_submodels >= len(plan.stages)
-        assert sorted(devices_of(run)) == sorted(each.openvino or "" for each in plan.devices)
-
-
-def test_one_device_is_one_submodel(saved: Saved, make_embedder: Callable[..., ov.Model], core: ov.Core) -> None:
-    """Inputs and constants do not make submodels of their own, wherever the inputs are placed."""
-    plan = planned(saved(make_embedder()), {"ids": 1, "attention_mask": 2})
-    with HeteroExecutor(plan, core) as run:
-        assert (run.num_submodels, devices_of(run), run.target) == (1, ["CPUA"], "HETERO:CPUA")
-
-
-def shaped() -> ov.Model:
-    """Return a model that reshapes one input as the other, before one more op."""
-    x, y = (opset.parameter(shape, ov.Type.f32, name=name) for shape, name in (([2, 4], "x"), ([4, 2], "y")))
-    shape = opset.abs(opset.shape_of(y, name="shape"), name="abs")
-    return ov.Model([opset.exp(opset.reshape(x, shape, False, name="reshape"), name="exp")], [x, y], "shaped")
-
-
-def test_shapes_are_computed_before_the_cut(saved: Saved, core: ov.Core) -> None:
-    """Without that HETERO could not connect the submodels: the reshaped tensor would have no known shape."""
-    plan = planned(saved(shaped()), {"shape": 1, "abs": 1, "exp": 2})
-    with HeteroExecutor(plan, core) as run:
-        require_equal(plan, run)
-        assert set(devices_of(run)) == {"CPUA", "CPUC"}
-
-
-def test_dynamic_shapes_run(saved: Saved, core: ov.Core) -> None:
-    """Each call has its own number of samples."""
-    plan = planned(saved(chain([-1, 8])), {"op1": 1, "op2": 2})
-    with HeteroExecutor(plan, core) as run:
-        for size in (1, 5, 2):
-            x = np.full((size, 8), float(size), dtype=np.float32)
-            np.testing.assert_array_equal(run({"x": x})["y"], chain_value(x))
-        with pytest.raises(InvalidProblemError, match="input 'x' is missing"):
-            run({})
-    with pytest.raises(ExecutionError, match="the executor of 'chain' is closed"):
-        run([x])
-
-
-def test_core_groups_are_refused(saved: Saved, core: ov.Core) -> None:
+def test_core_groups_are_refused(saved: Saved) -> None:
     """HETERO does not know them; nor two devices of one name."""
     source = saved(chain([2, 8]))
     groups = core_groups(1, cores=[usable_cores()[0].cpu])
@@ -139,45 +68,11 @@ def test_core_groups_are_refused(saved: Saved, core: ov.Core) -> None:
             source, Placement(source.graph.op_names, groups.device_names, np.zeros(6, dtype=int)), groups
         )
         with pytest.raises(UnsupportedProblemError, match=r"device 'CPU\[\d+\]' is a group of cores .* run the stages"):
-            HeteroExecutor(plan, core)
+            hetero_devices(plan)
     twins = Platform(tuple(Device(name, "cpu", openvino="CPU") for name in "AB"))
     plan = plan_stages(source, Placement(source.graph.op_names, twins.device_names, np.arange(6) % 2), twins)
     with pytest.raises(UnsupportedProblemError, match="devices 'B' and 'A' are both 'CPU' for HETERO"):
-        HeteroExecutor(plan, core)
-
-
-def test_devices_that_are_not_there_are_refused(saved: Saved, core: ov.Core) -> None:
-    """Another machine's device, and one without OpenVINO's name."""
-    source = saved(chain([2, 8]))
-    for device, message in (
-        (Device("g", "g", openvino="GPU.3"), r"device 'GPU\.3' is not available"),
-        (Device("paper", "paper"), "device 'paper' names no OpenVINO device"),
-    ):
-        plan = plan_stages(
-            source, Placement(source.graph.op_names, (device.name,), np.zeros(6, dtype=int)), Platform((device,))
-        )
-        with pytest.raises(DeviceUnavailableError, match=message):
-            HeteroExecutor(plan, core)
-
-
-def test_an_op_that_its_device_does_not_support_is_named(saved: Saved, fake_core: Callable[..., Any]) -> None:
-    """Before anything is compiled. The device is a fake one: there is no real one here that refuses anything."""
-    fake = fake_core({"GPU.0": "Fake"}, refused=("Multiply",))
-    platform = Platform((Device("cpu", "cpu", openvino="CPU"), Device("gpu", "gpu", openvino="GPU.0")))
-    source = saved(chain([2, 8]))
-    chosen = np.array([int(name in {"op1", "op2", "op3"}) for name in source.graph.op_names])
-    plan = plan_stages(source, Placement(source.graph.op_names, platform.device_names, chosen), platform)
-    with pytest.raises(UnsupportedProblemError, match=r"op 'op1' and 1 more is placed on 'gpu', but GPU\.0 does"):
-        HeteroExecutor(plan, fake)
-    assert fake.compiled == []
-
-
-def test_a_model_that_computes_nothing_is_refused(saved: Saved, core: ov.Core) -> None:
-    """Its inputs are its outputs."""
-    x = opset.parameter([2], ov.Type.f32, name="x")
-    plan = planned(saved(ov.Model([opset.result(x)], [x], "empty")), {})
-    with pytest.raises(UnsupportedProblemError, match="model 'empty' computes nothing"):
-        HeteroExecutor(plan, core)
+        hetero_devices(plan)
 
 
 def named(source: ModelSource) -> list[str]:
@@ -201,12 +96,13 @@ def test_a_result_that_the_file_calls_otherwise_needs_no_model(
     assert runpy.run_path(str(files[1]))["load"](core)
 
 
+@pytest.mark.parametrize("seed", range(4))
 def test_the_side_car_loads_without_placekit(
-    saved: Saved, make_convnet: Callable[[], ov.Model], core: ov.Core, tmp_path: Path
+    saved: Saved, make_convnet: Callable[[], ov.Model], core: ov.Core, tmp_path: Path, seed: int
 ) -> None:
-    """The script's model is the executor's: same outputs, devices and number of submodels."""
+    """A random placement computes what the model computes, on exactly the devices that were asked for."""
     source = saved(make_convnet())
-    placement = placement_of(source, 3)
+    placement = placement_of(source, seed)
     path = tmp_path / "sidecar.json"
     files = write_sidecar(source, placement, PLATFORM, path)
     assert files == (path, path.with_suffix(".py"))
@@ -217,12 +113,11 @@ def test_the_side_car_loads_without_placekit(
     assert "placekit" not in script.partition('"""\n')[2]
     compiled = runpy.run_path(str(files[1]))["load"](core)
     plan = plan_stages(source, placement, PLATFORM)
-    inputs = random_inputs(plan.model, 0)
-    with HeteroExecutor(plan, core) as run:
-        assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == run.num_submodels
-        assert sorted(compiled.get_property("EXECUTION_DEVICES")) == sorted(devices_of(run))
-        for found, expected in zip(compiled(inputs).values(), run(inputs).values(), strict=True):
-            np.testing.assert_array_equal(found, expected)
+    assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") >= len(plan.stages)
+    assert sorted(compiled.get_property("EXECUTION_DEVICES")) == sorted(each.openvino or "" for each in plan.devices)
+    inputs = random_inputs(plan.model, seed)
+    for found, expected in zip(compiled(inputs).values(), run_once(plan.model, inputs), strict=True):
+        assert relative_errors(expected, found)[0] <= 1e-5
 
 
 def test_the_side_car_runs_as_a_script_from_a_folder_that_was_moved(
