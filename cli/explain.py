@@ -53,7 +53,7 @@ def explain(
     if as_json:
         print_json(found.to_dict())
     else:
-        show_parts(explanation_parts(found))
+        show_parts(explanation_parts(found, problem))
 
 
 def _explain_training(plan: Path, source: Path | None, time_limit_s: float, *, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from placekit.solve.stop import relative_gap
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from placekit.model.problem import Problem
     from placekit.objectives.evaluate import DeviceLoad
     from placekit.solve.explain import Explanation, Move, WhatIf
     from placekit.solve.worth import Worth
@@ -23,8 +24,8 @@ __all__ = ["explanation_parts", "sentences"]
 MAX_CUTS = 5
 
 
-def explanation_parts(found: Explanation) -> Iterator[RenderableType]:
-    """Yield the paragraphs of an explanation, each under its heading."""
+def explanation_parts(found: Explanation, problem: Problem) -> Iterator[RenderableType]:
+    """Yield the paragraphs of an explanation, each under its heading, and the verdict."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -34,7 +35,7 @@ def explanation_parts(found: Explanation) -> Iterator[RenderableType]:
         yield Text(heading, style="bold")
         for line in lines:
             yield Padding(Text(line), (0, 0, 0, 2))
-    yield from verdict_lines(found.verdict)
+    yield from verdict_lines(found.verdict, problem)
 
 
 def sentences(found: Explanation) -> dict[str, list[str]]:

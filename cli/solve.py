@@ -81,8 +81,17 @@ def solve(
     if as_json:
         print_json(result.to_dict() | {"files": written})
     else:
-        show_parts(report(task, result, written))
+        show_parts([*report(task, result, written), *_next_lines(model, written)])
     raise typer.Exit(exit_code(result.placement, result.status))
+
+
+def _next_lines(model: Path, written: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Yield the commands that use the placement of a model."""
+    from rich.text import Text
+
+    if model.suffix.lower() in MODEL_SUFFIXES and {"placement", "result"} <= written.keys():
+        told = f"`placekit explain {written['result']}`; `placekit export {model} {written['placement']}`"
+        yield Text(f"         Next: {told} with the same devices.", style="dim")
 
 
 def _refuse_unserved(method: str, objective: str, path: Path) -> None:

@@ -16,7 +16,7 @@ from placekit.model.errors import PlacekitError
 from placekit.model.teams import members_of
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.advice import Verdict
-from placekit.solve.alternatives import form_of
+from placekit.solve.alternatives import WITH_PINNED, form_of
 from placekit.solve.verdict import verdict
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _option_for(told: Verdict, problem: Problem) -> str | None:
     if chosen is None or chosen.objective_s == told.objective:
         return None
     if told.choice == "device":
-        return f"--method single:{told.use}"
+        return None if WITH_PINNED in chosen.name else f"--method single:{told.use}"
     if told.choice == "all cores":
         return "--groups 1"
     if told.choice == "copies":

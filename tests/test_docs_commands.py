@@ -86,6 +86,7 @@ def write_readers_files() -> None:
         save_small_model(Path(name))
     (workload,) = (text for kind, text in BLOCK.findall((ROOT / "docs/workloads.md").read_text()) if kind == "json")
     Path("workload.json").write_text(workload)
+    Path("mine.json").write_text('{"embed": "ACC.0", "block": "ACC.1", "head": "ACC.1"}')
     problem = next(text for kind, text in BLOCK.findall((ROOT / "docs/makespan.md").read_text()) if kind == "json")
     Path("join.problem.json").write_text(problem)
     Path("bert.json").write_text(json.dumps(piper_to_dict(random_training_problem(np.random.default_rng(0)))))

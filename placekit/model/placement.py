@@ -185,7 +185,10 @@ class Placement(Mapping[str, str]):
         """
         for name in (*devices, *(steps or ())):
             if name not in graph.op_index:
-                raise InvalidProblemError(f"placement names op {name!r}, which {graph.name!r} does not have")
+                raise InvalidProblemError(
+                    f"placement names op {name!r}, which {graph.name!r} does not have; its ops are "
+                    f"{short_list(graph.op_names)}"
+                )
         used = (*devices.values(), *([default] if default else []))
         index, teams = teams_from_names(used, platform.device_names)
         chosen = []

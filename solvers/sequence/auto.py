@@ -52,8 +52,8 @@ FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 
 STARTS_SHARE = 0.1
 """Share of the time that what an answer is never worse than may take."""
-AT_ONCE = (Stage("single", "nothing to search"), Stage("greedy", "a start in linear time"))
-DRAWN = Stage("random", "chains and mixtures that fit where memory is tight", params={"samples": 1000})
+AT_ONCE = (Stage("single", "everything on one device"), Stage("greedy", "a start in linear time"))
+DRAWN = Stage("random", "random chains and mixtures that fit the memory", params={"samples": 1000})
 
 
 class Auto(Method):
@@ -102,7 +102,7 @@ def with_starts(problem: Problem, stages: tuple[Stage, ...]) -> tuple[tuple[Stag
     starts, stages = (*stages[:num_first], *AT_ONCE), stages[num_first:]
     if Enumerate().supports(problem) is not None:
         return (*starts, DRAWN), stages
-    everything = Stage("enumerate", "few enough placements to look at all that may be better", 0.8)
+    everything = Stage("enumerate", "few placements: try all that may be better", 0.8)
     return (), (everything, *starts, replace(DRAWN, share=STARTS_SHARE), *stages)
 
 
@@ -118,7 +118,7 @@ def to_the_end(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return the stages with a search at their end that takes the time that the others leave, if none of them does."""
     if not stages or stages[-1].params.get("patience") == NO_END:
         return stages
-    return (*stages, Stage("local-search", "the rest of the time", params={"patience": NO_END}))
+    return (*stages, Stage("local-search", "remaining time", params={"patience": NO_END}))
 
 
 def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
@@ -139,7 +139,7 @@ def _with_links(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...
 
 def _serial(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
     return (
-        Stage("local-search", "limits, which cuts do not keep", 0.2, only_if=_is_limited),
+        Stage("local-search", "meet memory limits, which cuts ignore", 0.2, only_if=_is_limited),
         Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more", 0.8),
     )
 
@@ -152,11 +152,11 @@ def _throughput(problem: Problem, size: int) -> tuple[Stage, ...]:
 
 
 def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
-    program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.7)
+    program = Stage("dp", "DP over calls along the spine of the graph: often the proof, always a bound", 0.7)
     anneal = Stage("local-search", "anneal calls and host ops", params={"patience": NO_END})
     if size > PROGRAM_UP_TO:
         return (program, anneal)
-    whole = Stage("cpsat", f"{size} choices: the whole program may close", 0.8)
+    whole = Stage("cpsat", f"constraint program of {size} choices: may close the gap", 0.8)
     if size <= OFFLOAD_PROGRAM_FIRST_UP_TO:
         return (program, whole, anneal)
     return (program, replace(anneal, share=0.1), whole, anneal)
@@ -170,8 +170,8 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
     if size <= MAKESPAN_PROGRAM_UP_TO:
         anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": NO_END})
         slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
-        both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
-        program = Stage("cpsat", "the program that models every order, and annealing beside it", 0.85, beside=slowly)
+        both = Stage("bound", "branch and bound on the makespan, with annealing in parallel", beside=anneal)
+        program = Stage("cpsat", "constraint program of every order, with annealing in parallel", 0.85, beside=slowly)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
             return (start, replace(program, share=0.6), both)
         if size <= MAKESPAN_PROGRAM_CLOSES_UP_TO // (1 if is_equal else 2):
@@ -181,13 +181,13 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
             replace(both, share=0.15),
             program if is_equal else replace(program, only_if=partial(_is_open, WORK_BINDS)),
             replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
-            replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly),
+            replace(anneal, why="two annealings in parallel, one of them slow", beside=slowly),
         )
     return (
         start,
-        Stage("local-search", "anneal placement and order together, stretch by stretch", 0.7),
+        Stage("local-search", "anneal placement and order, one stretch at a time", 0.7),
         Stage("lns", "re-optimise windows of the schedule", 0.5),
-        Stage("bound", "too many orders to model: relaxations bound them"),
+        Stage("bound", "too many orders for a program: relaxations give a bound"),
     )
 
 
@@ -201,57 +201,57 @@ def _is_open(more_than: float, run: Run) -> bool:
 
 
 def _teamed(problem: Problem, size: int) -> tuple[Stage, ...]:
-    bounds: tuple[Stage, ...] = (Stage("bound", "relaxations bound all of them", 0.5),)
+    bounds: tuple[Stage, ...] = (Stage("bound", "relaxations give a bound", 0.5),)
     if size <= PROGRAM_AT_ALL and no_program(problem) is None:
-        bounds = (*bounds, Stage("cpsat", "the program that models every choice of equal teams", 0.8))
+        bounds = (*bounds, Stage("cpsat", "constraint program of every choice of equal teams", 0.8))
     if problem.contiguity is Contiguity.ACYCLIC:
         return (
-            Stage("dpl", "the best chain along a few orders, over all teams"),
-            Stage("dp", "ideals inside the balance windows of that chain: usually the proof", 0.6),
+            Stage("dpl", "best chain along a few orders, with all teams"),
+            Stage("dp", "DP over ideals near that chain: usually the proof", 0.6),
             Stage("local-search", "too many ideals for a proof: improve the chain, and other partitions", 0.5),
             *bounds,
         )
     return (
-        Stage("dp", "the best acyclic placement is a start", 0.4, Contiguity.ACYCLIC),
-        Stage("local-search", "improve it with its teams, and with others", 0.5),
+        Stage("dp", "the best acyclic placement as a start", 0.4, Contiguity.ACYCLIC),
+        Stage("local-search", "improve the start, with its teams and with others", 0.5),
         *bounds,
     )
 
 
 def _acyclic(size: int) -> tuple[Stage, ...]:
     stages = (
-        Stage("dpl", "the best chain along a few orders takes milliseconds"),
-        Stage("dp", "ideals inside the balance windows of that chain: usually the proof", 0.5),
+        Stage("dpl", "best chain along a few orders, in milliseconds"),
+        Stage("dp", "DP over ideals near that chain: usually the proof", 0.5),
         Stage("local-search", "too many ideals for a proof: improve the chain", 0.4),
     )
     if size <= PROGRAM_AT_ALL:
-        return (*stages, Stage("cpsat", "the program that models every choice has the best bounds then"))
-    return (*stages, Stage("bound", "too many choices to model: relaxations bound them"))
+        return (*stages, Stage("cpsat", "constraint program of every choice: the best bounds here"))
+    return (*stages, Stage("bound", "too many choices for a program: relaxations give a bound"))
 
 
 def _convex(size: int) -> tuple[Stage, ...]:
     stages = (
         Stage("dp", "acyclic placements are convex: a start", 0.1, Contiguity.ACYCLIC),
-        Stage("local-search", "improve it among placements with an acyclic quotient", 0.2),
+        Stage("local-search", "improve the start among acyclic placements", 0.2),
     )
     if size <= PROGRAM_AT_ALL:
-        return (*stages, Stage("cpsat", "the program that also sees convex placements with a cyclic quotient"))
-    return (*stages, Stage("bound", "too many choices to model: relaxations bound them"))
+        return (*stages, Stage("cpsat", "constraint program that adds convex placements with a cyclic quotient"))
+    return (*stages, Stage("bound", "too many choices for a program: relaxations give a bound"))
 
 
 def _free(size: int) -> tuple[Stage, ...]:
-    start = Stage("dp", "the best acyclic placement is a start", 0.1, Contiguity.ACYCLIC)
-    search = Stage("local-search", "leave the acyclic placements: anneal over the nets", 0.2)
+    start = Stage("dp", "the best acyclic placement as a start", 0.1, Contiguity.ACYCLIC)
+    search = Stage("local-search", "anneal without contiguity", 0.2)
     if size > PROGRAM_AT_ALL:
-        return (start, search, Stage("bound", "too many choices to model: relaxations bound them"))
-    program = Stage("ilp", f"{size} choices: the whole program may close at once", 0.15)
+        return (start, search, Stage("bound", "too many choices for a program: relaxations give a bound"))
+    program = Stage("ilp", f"integer program of {size} choices: may close the gap at once", 0.15)
     return (
         start,
         *((program,) if size <= PROGRAM_UP_TO else ()),
         search,
         Stage("lns", "neighbourhoods of the best placement, solved exactly", 0.35),
-        Stage("bound", "the proof of how good it is: relaxations around the bottleneck device"),
-        Stage("lns", "the rest of the time", params={"patience": NO_END}),
+        Stage("bound", "relaxations around the bottleneck device give a bound"),
+        Stage("lns", "remaining time", params={"patience": NO_END}),
     )
 
 

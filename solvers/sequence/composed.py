@@ -49,7 +49,7 @@ class Composed(Method):
         self._stages = tuple(
             Stage(
                 part,
-                "first in the row" if index == 0 else f"goes on from {parts[index - 1]}",
+                "the first method" if index == 0 else f"goes on from {parts[index - 1]}",
                 share=1 / (len(parts) - index),
                 params={k.partition(".")[2]: v for k, v in params.items() if k.partition(".")[0] == bases[index]},
             )
