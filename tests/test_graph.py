@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pickle
 
+import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from strategies import graphs
 
 from placekit.model.errors import InvalidGraphError
 from placekit.model.graph import OpGraph, number_by_first, sum_by, topological_order
@@ -105,3 +108,28 @@ def test_sum_by_adds_per_label() -> None:
 def test_labels_are_numbered_by_first_appearance() -> None:
     """The first label becomes 0, whatever its value."""
     assert number_by_first(np.array([7, 3, 7, 9, 3])).tolist() == [0, 1, 0, 2, 1]
+
+
+@given(graphs())
+def test_networkx_keeps_edges_and_columns(graph: OpGraph) -> None:
+    """There and back: names, types, flops, weights, passes and edges; several tensors of an op become one."""
+    digraph = graph.to_networkx()
+    assert set(digraph.edges) == {
+        (graph.op_names[u], graph.op_names[v])
+        for u, v in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True)
+    }
+    back = OpGraph.from_networkx(digraph)
+    assert (back.name, back.op_names, back.op_types) == (graph.name, graph.op_names, graph.op_types)
+    for column in ("op_flops", "op_weight_bytes", "is_backward", "senders", "receivers"):
+        assert np.array_equal(getattr(back, column), getattr(graph, column)), column
+    assert sum(data["bytes"] for _, data in digraph.nodes(data=True)) == pytest.approx(graph.tensor_bytes.sum())
+
+
+def test_networkx_graphs_that_are_none_are_refused() -> None:
+    """No direction, a cycle, and two nodes of one name."""
+    with pytest.raises(InvalidGraphError, match="undirected"):
+        OpGraph.from_networkx(nx.Graph([("a", "b")]))  # type: ignore[arg-type]  # that is what is tested
+    with pytest.raises(InvalidGraphError, match="cycle"):
+        OpGraph.from_networkx(nx.DiGraph([("a", "b"), ("b", "a")]))
+    with pytest.raises(InvalidGraphError, match="'1' appears twice"):
+        OpGraph.from_networkx(nx.DiGraph([(1, "1")]))

@@ -16,12 +16,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.model.errors import InvalidGraphError
+
+if TYPE_CHECKING:
+    import networkx
 
 __all__ = ["DYNAMIC", "OpGraph", "distinct", "frozen_array", "number_by_first", "sum_by", "topological_order"]
 
@@ -280,6 +283,70 @@ class OpGraph:
             tensor_bytes=sizes[producers],
             is_backward=None if is_backward is None else np.asarray(is_backward),  # type: ignore[arg-type]
         )
+
+    @classmethod
+    def from_networkx(cls, digraph: networkx.DiGraph[Any], *, name: str | None = None) -> Self:
+        """Build a graph from a networkx digraph: its nodes are ops, one tensor leaves every node that has successors.
+
+        Parameters
+        ----------
+        digraph
+            Nodes may have the attributes ``type`` (text), ``bytes`` (of the output), ``flops``, ``weight_bytes`` and
+            ``is_backward``; names of ops are the nodes as text. Attributes of edges are not looked at.
+        name
+            Name of the graph; by default that of the digraph.
+
+        Raises
+        ------
+        InvalidGraphError
+            A cycle, two nodes with the same text, or anything the constructor refuses.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> digraph = nx.DiGraph([("a", "b"), ("a", "c")], name="fork")
+        >>> OpGraph.from_networkx(digraph)
+        OpGraph('fork', 3 ops, 1 tensors, 2 edges)
+        """
+        if not digraph.is_directed():
+            raise InvalidGraphError(f"graph {digraph.name!r}: an undirected graph says nothing about the order of ops")
+
+        def column(attribute: str, default: Any) -> list[Any]:
+            return [data.get(attribute, default) for _, data in digraph.nodes(data=True)]
+
+        graph = cls.from_edges(
+            [str(node) for node in digraph.nodes],
+            [(str(producer), str(consumer)) for producer, consumer in digraph.edges()],
+            name=name or digraph.name or "graph",
+            op_types=column("type", "Op"),
+            output_bytes=column("bytes", 0.0),
+            is_backward=column("is_backward", False),
+        )
+        return graph.replace(op_flops=column("flops", 0.0), op_weight_bytes=column("weight_bytes", 0.0))
+
+    def to_networkx(self) -> networkx.DiGraph[str]:
+        """Return the graph as a networkx digraph, with the attributes that `from_networkx` reads.
+
+        ``bytes`` of a node is the sum over its tensors; every edge has the ``bytes`` of the tensors that it carries.
+        """
+        import networkx as nx
+
+        digraph: networkx.DiGraph[str] = nx.DiGraph(name=self.name)
+        written = sum_by(self.tensor_producer, self.tensor_bytes, self.num_ops)
+        for op, op_name in enumerate(self.op_names):
+            digraph.add_node(
+                op_name,
+                type=self.op_types[op],
+                bytes=float(written[op]),
+                flops=float(self.op_flops[op]),
+                weight_bytes=float(self.op_weight_bytes[op]),
+                is_backward=bool(self.is_backward[op]),
+            )
+        for tensor, reader in zip(self.consumed_tensor.tolist(), self.consumers.tolist(), strict=True):
+            ends = self.op_names[self.tensor_producer[tensor]], self.op_names[reader]
+            carried = digraph.edges[ends]["bytes"] if digraph.has_edge(*ends) else 0.0
+            digraph.add_edge(*ends, bytes=carried + float(self.tensor_bytes[tensor]))
+        return digraph
 
     @property
     def num_ops(self) -> int:
