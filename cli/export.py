@@ -15,6 +15,7 @@ from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_json, print_line, show_parts
 from placekit.cli.facts import model_facts
+from placekit.cli.launch import refuse_apart, servers
 from placekit.cli.num_stages import many_stages_note
 from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument, ShapeOption
 from placekit.cli.parameters import COMMON, OUTPUT, with_options
@@ -24,18 +25,18 @@ from placekit.cli.render import fact_lines, plain_table
 from placekit.cli.right_executor import require_serial
 from placekit.cli.task import read_placed, read_source
 from placekit.cli.units import format_bytes, format_count
-from placekit.exports.arguments import ARGUMENT_RUNTIMES
+from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.io.atomic import write_json, write_text
 from placekit.io.detect import kind_of_file
 from placekit.io.model import ModelSource
 from placekit.io.problem_json import read_problem
 from placekit.io.read_model import read_model
 from placekit.io.reading import read_json
-from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.pytorch.source import TorchSource
 
 if TYPE_CHECKING:  # need openvino or torch
@@ -183,8 +184,8 @@ class _Placed:
         What was placed, and where.
     modules
         Module of every op, if it is known.
-    costs
-        Its costs, if they are known.
+    problem
+        The problem, if a problem file was given.
     check
         Whether the export is read back and, where that is possible, run.
     """
@@ -195,7 +196,7 @@ class _Placed:
     devices: Platform
     placement: Placement
     modules: tuple[str, ...] | None
-    costs: CostTable | None
+    problem: Problem[Any] | None
     check: bool
 
 
@@ -242,7 +243,7 @@ def _to_model_explorer(placed: _Placed) -> _Written:
     from placekit.exports.model_explorer import write_model_explorer
 
     kind = placed.devices.kind_of_device[placed.placement.device_of_op]
-    time_s = None if placed.costs is None else placed.costs.op_time_s[range(len(kind)), kind]
+    time_s = None if placed.problem is None else placed.problem.costs.op_time_s[range(len(kind)), kind]
     return _Written(
         write_model_explorer(placed.model, placed.graph, placed.placement, placed.target, placed.modules, time_s)
     )
@@ -267,19 +268,22 @@ def _entries_by_device(mapped: Mapping[str, int | str], platform: Platform) -> I
 
 
 def _to_arguments(runtime: str, placed: _Placed) -> _Written:
-    from placekit.exports.arguments import runtime_arguments
-
-    served = {} if placed.costs is None else placed.costs.provenance.get("serving", {})
-    arguments = runtime_arguments(runtime, placed.graph, placed.devices, placed.placement, served)
-    told = arguments.to_dict()
+    if placed.problem is None:
+        started = {"": runtime_arguments(runtime, placed.graph, placed.devices, placed.placement)}
+    else:
+        started = servers(runtime, placed.problem, placed.placement)
+    told = {phase: each.to_dict() for phase, each in started.items()}
+    told = told.get("", told)
     write_json(placed.target, told)
-    files = {runtime: str(placed.target)}
-    if arguments.settings:
-        settings = placed.target.with_suffix(".toml" if runtime == "torchtitan" else ".yaml")
-        write_text(settings, arguments.settings + "\n")
-        files["settings"] = str(settings)
-    facts = {"stages": ", ".join(arguments.devices) or "on the CPU"}
-    return _Written(files, told, facts, arguments.command)
+    files, facts = {runtime: str(placed.target)}, {}
+    for phase, each in started.items():
+        if each.settings:
+            kind = "toml" if runtime == "torchtitan" else "yaml"
+            settings = placed.target.with_suffix(".".join(["", *filter(None, [phase]), kind]))
+            write_text(settings, each.settings + "\n")
+            files[f"{phase} settings".strip()] = str(settings)
+        facts[f"{phase} stages".strip()] = ", ".join(each.devices) or "on the CPU"
+    return _Written(files, told, facts, "\n".join(each.command for each in started.values()))
 
 
 def _to_openvino_affinities(placed: _Placed) -> _Written:
@@ -302,7 +306,7 @@ _WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
     "model-explorer": _to_model_explorer,
 }
 """What writes for a runtime that takes the names of ops."""
-_SERIAL = {"onnxruntime": "onnxruntime", "device-map": "accelerate"}
+_SERIAL = {"onnxruntime": "onnxruntime", "device-map": "accelerate", "accelerate": "accelerate"}
 """Runtimes that run one part of the model after another."""
 
 
@@ -317,9 +321,12 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
     target = asked.target(model, placement, f"{model.stem.removesuffix('.problem')}.{to}{suffix}")
     check_writable(target)
     takes_it = to != "onnxruntime" or model.suffix.lower() == ".onnx"  # else its writer says what is wrong
+    placed = _placed(model, placement, target, asked)
+    if placed.problem is not None and to != "model-explorer":
+        refuse_apart(to, placed.problem)
     if to in _SERIAL and takes_it and not asked.force:
         require_serial(placement, model, _SERIAL[to])
-    written = _WRITERS[to](_placed(model, placement, target, asked))
+    written = _WRITERS[to](placed)
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
     if asked.as_json:
         print_json({**written.told, "checked": checked, "files": dict(written.files)})
@@ -346,7 +353,7 @@ def _placed(model: Path, placement: Path, target: Path, asked: ExportOptions) ->
     if kind_of_file(model) == "problem":
         problem = read_problem(model)
         placed = read_placed(placement, problem.graph, problem.platform, asked.default_device)
-        return _Placed(model, target, problem.graph, problem.platform, placed, None, problem.costs, asked.check)
+        return _Placed(model, target, problem.graph, problem.platform, placed, None, problem, asked.check)
     source, devices, placed = asked.placed(model, placement)
     modules = source.module_of_op if isinstance(source, TorchSource) else None
     return _Placed(model, target, source.graph, devices, placed, modules, None, asked.check)

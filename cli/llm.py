@@ -15,6 +15,7 @@ import typer
 
 from placekit.cli.console import check_writable, print_json, print_line, show_parts
 from placekit.cli.files import OutputFiles
+from placekit.cli.launch import launch_lines
 from placekit.cli.objectives import GoalChoice, OverlapOption
 from placekit.cli.options import JsonOption, output_option
 from placekit.cli.options_file import OptionsFile
@@ -27,12 +28,9 @@ from placekit.cli.task import PinOption, parse_pins
 from placekit.cli.verdicts import with_verdict
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.device_table import DEVICE_TABLE
-from placekit.exports.affinities import module_affinities
-from placekit.exports.arguments import ARGUMENT_RUNTIMES, phase_arguments, runtime_arguments
-from placekit.exports.device_map import device_map, device_map_line
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import write_problem
-from placekit.language.apart import PHASES, apart_cases, of_phase
+from placekit.language.apart import apart_cases
 from placekit.language.chain import BlockChain
 from placekit.language.context import ContextPoint, context_points
 from placekit.language.decoder import BITS, DECODERS
@@ -44,7 +42,6 @@ from placekit.language.serving import Serving, parse_phases
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.language.tensor_parallel import parse_degrees
 from placekit.model.errors import InvalidProblemError, PlacekitError
-from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.solve.registry import get_method
@@ -329,7 +326,7 @@ class Planner:
             points = tuple(context_points(lambda served: self.plan(served, self.runtime), self._cases, serving, plan))
             plan = points[-1].plan
         if self.runtime is not None and plan.result.placement is not None:
-            launch = plan_lines(self.runtime.name, self.name, plan.task, plan.result.placement)
+            launch = launch_lines(self.runtime.name, self.name, plan.task.problem, plan.result.placement)
         elif plan.report is not None and self.asked.weights.granularity == "layer" and goal.name is None:
             compared = {names: self._plan_or_none(plan.task.serving, rule) for names, rule in self._rules()}
         return Answer(
@@ -448,33 +445,6 @@ class Planner:
                 by_rule.setdefault((runtime.host, runtime.goal), []).append(runtime)
         for same in by_rule.values():
             yield ", ".join(runtime.name for runtime in same), same[0]
-
-
-def plan_lines(runtime: str, model: str, task: LanguageTask, placement: Placement) -> tuple[str, ...]:
-    """Return the launch lines of a plan: of one server, or of one for each phase."""
-    if task.undivided is None:
-        return launch_lines(runtime, model, task.problem, placement)
-    served = task.problem.costs.provenance.get("serving", {})
-    return tuple(
-        line
-        for phase in PHASES
-        for line in phase_arguments(runtime, phase, *of_phase(task, placement, phase), served).lines(model)
-    )
-
-
-def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Placement) -> tuple[str, ...]:
-    """Return lines of a shell, of Python or of a settings file that start the runtime with a placement."""
-    graph, platform = problem.graph, problem.platform
-    if runtime in ARGUMENT_RUNTIMES:
-        served = problem.costs.provenance.get("serving", {})
-        told = runtime_arguments(runtime, graph, platform, placement, served)
-        return told.lines(model)
-    if runtime == "accelerate":
-        return (device_map_line(device_map(graph, platform, placement)),)
-    if is_program(model):
-        return (f"placekit export {shlex.quote(model)} PLACEMENT",)
-    told_modules = module_affinities(graph, platform, placement)
-    return (f'device = "{told_modules["device"]}"', device_map_line(told_modules["affinities"], "affinities"))
 
 
 def language_model(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.model.block_paths import BEFORE, BEHIND, block_numbers, block_stacks
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
@@ -16,7 +17,7 @@ from placekit.model.platform import Platform
 __all__ = ["BlockPlacement", "BlockStage", "block_placement", "block_stages", "refuse_teams"]
 
 _BLOCK = re.compile(r"(?P<stack>(?:[^./]+\.)*?)(?P<number>\d+)[./](?P<rest>.+)")
-FRONT, BACK = -1, -2
+FRONT, BACK = BEFORE, BEHIND
 """In `BlockPlacement.block_of_op`: before the first block (embedding), and behind the last one (norm, head)."""
 
 
@@ -73,24 +74,20 @@ def block_placement(graph: OpGraph) -> BlockPlacement:
     UnsupportedProblemError
         No blocks, several stacks of blocks, or blocks that are not numbered from 0 without a gap.
     """
-    found = [_BLOCK.match(name) for name in graph.op_names]
-    stacks = list(dict.fromkeys(match["stack"] for match in found if match))
+    stacks = block_stacks(graph)
     if len(stacks) != 1:
         told = (
             f"several stacks of blocks: {', '.join(stacks)}" if stacks else "no blocks (h.0, layers.1, ...) in its ops"
         )
         raise UnsupportedProblemError(f"{graph.name!r} has {told}; a runtime that splits by blocks takes one stack")
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
-    first = min(int(rank[op]) for op, match in enumerate(found) if match)
-    block = np.array(
-        [int(match["number"]) if match else (FRONT if rank[op] < first else BACK) for op, match in enumerate(found)]
-    )
-    numbers = sorted(set(block[block >= 0].tolist()))
+    matches = [_BLOCK.match(name) for name in graph.op_names]
+    found = [match if match and match["stack"] == stacks[0] else None for match in matches]
+    numbers = sorted({int(match["number"]) for match in found if match})
     if numbers != list(range(len(numbers))):
         raise UnsupportedProblemError(
             f"{graph.name!r}: its blocks are numbered {numbers[0]} to {numbers[-1]} with gaps; they must run from 0"
         )
+    block = block_numbers(graph)
     rest = tuple(match["rest"] if match else name for match, name in zip(found, graph.op_names, strict=True))
     return BlockPlacement(block, rest, len(numbers), (graph.op_flops > 0) | (graph.op_weight_bytes > 0))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,16 @@ from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, number_by_first
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.model.problem import UNPINNED
+from placekit.model.problem import UNPINNED, Problem
 
-__all__ = ["PROXY", "apart_cases", "of_phase"]
+__all__ = ["PHASES", "PROXY", "apart_cases", "are_apart", "of_phase"]
 
 PROXY = "proxy"
 """Name of the device, its kind and the op that hand requests from prefill to decode."""
+CACHE = "Cache"
+"""Type of the ops that stand for caches being sent."""
+APART = "phases apart"
+"""Key in the provenance of costs."""
 PHASES = ("prefill", "decode")
 BATCHES_HELD = 2
 """Batches whose cache a device of prefill holds."""
@@ -49,6 +54,11 @@ def apart_cases(tasks: Iterable[LanguageTask]) -> Iterator[LanguageTask]:
             raise InvalidProblemError("--apart knows links through host memory only, and the platform has direct ones")
         if not task.hosted_blocks:
             yield _apart(task)
+
+
+def are_apart(problem: Problem[Any]) -> bool:
+    """Return whether a problem has the phases apart, as those of `apart_cases` have."""
+    return bool(problem.costs.provenance.get(APART))
 
 
 def _apart(task: LanguageTask) -> LanguageTask:
@@ -72,7 +82,7 @@ def _apart(task: LanguageTask) -> LanguageTask:
             [memory + serving.sequences * (held - task.cache_bytes), memory, none]
         ),
         blocks=shared_memory(shared),
-        provenance={**costs.provenance, "phases apart": True},
+        provenance={**costs.provenance, APART: True},
     )  # fmt: skip
     classes = problem.op_class
     label = np.concatenate([classes, classes + old.num_ops, [2 * old.num_ops], classes[keeping]])
@@ -106,7 +116,7 @@ def _twice(graph: OpGraph, keeping: NDArray[np.int64]) -> OpGraph:
     edges += [(PROXY, behind[op]) for op in np.flatnonzero(~has_input).tolist()]
     for cache, op in zip(caches, keeping.tolist(), strict=True):
         edges += [(before[op], cache), (cache, behind[op])]
-    types = [*graph.op_types, *graph.op_types, "Proxy", *("Cache" for _ in caches)]
+    types = [*graph.op_types, *graph.op_types, "Proxy", *(CACHE for _ in caches)]
     found = OpGraph.from_edges([*before, *behind, PROXY, *caches], edges, name=graph.name, op_types=types)
     more = np.zeros(1 + len(caches))
     return found.replace(
@@ -166,13 +176,27 @@ def _times_of(
     return times
 
 
-def of_phase(task: LanguageTask, placement: Placement, phase: str) -> tuple[OpGraph, Platform, Placement]:
-    """Return model, devices and placement of one phase."""
-    assert task.undivided is not None
-    graph, platform = task.undivided.problem.graph, task.undivided.problem.platform
-    first = PHASES.index(phase) * graph.num_ops
-    at = placement.device_of_op[first : first + graph.num_ops]
+def of_phase(problem: Problem[Any], placement: Placement, phase: str) -> tuple[OpGraph, Platform, Placement]:
+    """Return model, devices and placement of one phase of a problem with the phases apart."""
+    graph, before = problem.graph, f"{phase}."
+    named = zip(graph.op_names, graph.op_types, strict=True)
+    kept = [op for op, (name, kind) in enumerate(named) if name.startswith(before) and kind != CACHE]
+    name_of = {op: graph.op_names[op].removeprefix(before) for op in kept}
+    pairs = zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True)
+    edges = [pair for pair in pairs if name_of.keys() >= set(pair)]
+    inner = OpGraph.from_edges(
+        list(name_of.values()),
+        [
+            (name_of[sender], name_of[receiver])
+            for sender, receiver in edges
+            if sender in name_of and receiver in name_of
+        ],
+        name=graph.name,
+        op_types=[graph.op_types[op] for op in kept],
+    ).replace(op_flops=graph.op_flops[kept], op_weight_bytes=graph.op_weight_bytes[kept])
+    platform = problem.platform.with_devices(each for each in problem.platform.devices if each.name != PROXY)
     teams = np.arange(platform.num_devices)
     for members in placement.teams:
         teams[[device for device in members if device < len(teams)]] = members[0]
-    return graph, platform, Placement(graph.op_names, platform.device_names, at, team_of_device=teams)
+    at = placement.device_of_op[kept]
+    return inner, platform, Placement(inner.op_names, platform.device_names, at, team_of_device=teams)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.language.chain import BlockChain, chain_plan
-from placekit.language.task import LanguageTask, block_numbers
+from placekit.language.task import LanguageTask
+from placekit.model.block_paths import block_numbers
 from placekit.model.costs import CostTable
 from placekit.objectives import SerialLatency
 

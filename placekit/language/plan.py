@@ -21,9 +21,10 @@ from placekit.language.experts import hosting_cases
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.serving import Serving
-from placekit.language.task import BEFORE, BEHIND, LanguageTask, block_numbers, join_labels
+from placekit.language.task import LanguageTask, join_labels
 from placekit.language.tensor_cut import all_teams, best_teams
 from placekit.language.tensor_parallel import cache_copies, equal_teams, usable_degrees
+from placekit.model.block_paths import BEFORE, BEHIND, block_numbers
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform

@@ -12,7 +12,6 @@ several ops use, such as a tied head, counts once on every device that uses it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +25,7 @@ from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
 from placekit.language.serving import Phase, Serving
 from placekit.language.tensor_parallel import Teams, copies_of_caches, team_costs, with_teams
+from placekit.model.block_paths import layer_labels
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, number_by_first
@@ -36,28 +36,19 @@ from placekit.model.reprs import short_repr
 from placekit.model.sizes import format_bytes
 
 __all__ = [
-    "BEFORE",
-    "BEHIND",
     "GRANULARITIES",
     "Costs",
     "LanguageTask",
     "alive_bytes",
-    "block_numbers",
     "decoder_task",
     "join_labels",
     "language_task",
-    "layer_labels",
     "mix_phases",
     "shared_memory",
 ]
 
 GRANULARITIES = ("layer", "op")
 """What stays together: the ops of a block, or nothing but what is fused."""
-
-BEFORE, BEHIND = -1, -2
-"""In `block_numbers`: before the first block, and behind the last one."""
-
-_LAYER = re.compile(r"((?:[^./]+\.)*?\d+)(?:[./]|$)")  # converters put operators behind a slash
 
 Costs = Callable[[OpGraph], CostTable]
 """From the graph of a step to its costs."""
@@ -129,57 +120,6 @@ class LanguageTask:
         old = self.problem.costs
         mixed = mixed.replace(op_memory_bytes=old.op_memory_bytes, blocks=old.blocks, provenance=old.provenance)
         return replace(self, problem=self.problem.replace(costs=mixed), costs_of_phase=costs_of_phase)
-
-
-def layer_labels(op_names: tuple[str, ...], together: int = 1) -> NDArray[np.int64]:
-    """``[num_ops]`` label of the block of every op: the beginning of its path up to the first number; else itself.
-
-    Blocks ``0 .. together - 1`` of a stack share a label, and so on.
-
-    Examples
-    --------
-    >>> layer_labels(("embed", "h.0.attn", "h.0.mlp", "h.1.attn", "head")).tolist()
-    [0, 1, 1, 2, 3]
-    >>> layer_labels(("embed", "h.0.attn", "h.0.mlp", "h.1.attn", "head"), 2).tolist()
-    [0, 1, 1, 1, 2]
-    """
-
-    def block(name: str) -> str:
-        found = _LAYER.match(name)
-        if found is None:
-            return name
-        stack, number = re.fullmatch(r"(.*?)(\d+)", found[1]).groups()  # type: ignore[union-attr]  # it ends in one
-        return f"{stack}{int(number) // together}"
-
-    return number_by_first(np.unique([block(name) for name in op_names], return_inverse=True)[1])
-
-
-def block_numbers(graph: OpGraph) -> NDArray[np.int64]:
-    """``[num_ops]`` block of every op in the order in which blocks come; -1 before the first, -2 behind the last.
-
-    An op outside of blocks goes with the last block before it.
-
-    Examples
-    --------
-    >>> names = ("embed", "h.0.attn", "mask", "h.1.attn", "head")
-    >>> block_numbers(OpGraph.from_edges(names, [*zip(names, names[1:])])).tolist()
-    [-1, 0, 0, 1, -2]
-    """
-    whole = layer_labels(graph.op_names)
-    inside = [_LAYER.match(name) is not None for name in graph.op_names]
-    number: dict[int, int] = {}
-    for op in graph.order.tolist():
-        if inside[op]:
-            number.setdefault(int(whole[op]), len(number))
-    found = np.array([number[int(label)] if is_in else BEFORE for label, is_in in zip(whole, inside, strict=True)])
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
-    for edge in np.argsort(rank[graph.senders], kind="stable").tolist():
-        sender, receiver = graph.senders[edge], graph.receivers[edge]
-        if not inside[receiver]:
-            found[receiver] = max(found[receiver], found[sender])
-    found[~np.array(inside) & (found == len(number) - 1)] = BEHIND if number else BEFORE
-    return found
 
 
 def alive_bytes(graph: OpGraph) -> float:

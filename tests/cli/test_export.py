@@ -137,10 +137,11 @@ pk.write_problem(pk.Problem(graph, pk.Platform.of(gpu=1, tpu=1), costs), "chain.
 """
 
 
-def test_a_pipeline_is_not_exported_to_what_runs_one_part_after_another(call: Call) -> None:
+@pytest.mark.parametrize("runtime", ["device-map", "accelerate"])
+def test_a_pipeline_is_not_exported_to_what_runs_one_part_after_another(call: Call, runtime: str) -> None:
     """The message has the time there, that of one device, and the command that solves for it; --force exports."""
     subprocess.run([sys.executable, "-c", PIPELINE], check=True)
-    export = ("export", "chain.problem.json", "chain.placement.json", "--to", "device-map")
+    export = ("export", "chain.problem.json", "chain.placement.json", "--to", runtime)
     assert call("solve", "chain.problem.json", "-m", "enumerate").returncode == 0
     refused = call(*export)
     assert refused.returncode == 2

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.cli.launch import launch_lines
 from placekit.cost_models.device_table import get_spec
-from placekit.exports.arguments import phase_arguments
+from placekit.io.problem_json import read_problem, write_problem
 from placekit.language.apart import PHASES, apart_cases, of_phase
 from placekit.language.chain import BlockChain, chain_of
 from placekit.language.decoder import DECODERS, Decoder
@@ -20,7 +22,7 @@ from placekit.language.plan import fastest, plan_cases, plans
 from placekit.language.report import serving_report
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
-from placekit.model.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
 
@@ -106,7 +108,7 @@ def _unlimited(platform: pk.Platform) -> pk.Platform:
     return platform.replace(devices=tuple(each.replace(memory_bytes=None) for each in platform.devices))
 
 
-def test_it_wins_where_devices_suit_one_phase() -> None:
+def test_it_wins_where_devices_suit_one_phase(tmp_path: Path) -> None:
     """One card computes, one has the bandwidth: apart is faster, and each phase is where it suits."""
     specs = {
         "fast": replace(get_spec("a10"), dense_flops_per_s=300e12),
@@ -120,18 +122,17 @@ def test_it_wins_where_devices_suit_one_phase() -> None:
     assert apart.tokens_per_s > 1.2 * shared.tokens_per_s
     placement = apart.result.placement
     assert placement is not None
-    where = [set(of_phase(apart.task, placement, phase)[2].values()) for phase in PHASES]
+    where = [set(of_phase(apart.task.problem, placement, phase)[2].values()) for phase in PHASES]
     assert where == [{"fast.0"}, {"wide.0"}]
+    write_problem(apart.task.problem, tmp_path / "apart.json")  # export has nothing but the file
+    with pytest.raises(UnsupportedProblemError, match=r"one for decode, which vllm, sglang, tensorrt-llm can be told"):
+        launch_lines("megatron", "m", apart.task.problem, placement)
     for runtime, told in (
         ("vllm", ["--kv-transfer-config", "--port 8200"]),
         ("sglang", ["--disaggregation-mode prefill", "--disaggregation-mode decode"]),
         ("tensorrt-llm", ["prefill.yaml", "cache_transceiver_config"]),
     ):
-        lines = [
-            line
-            for phase in PHASES
-            for line in phase_arguments(runtime, phase, *of_phase(apart.task, placement, phase), {}).lines("m")
-        ]
+        lines = launch_lines(runtime, "m", read_problem(tmp_path / "apart.json"), placement)
         assert all(any(text in line for line in lines) for text in told)
         assert [line.split()[0] for line in lines if "VISIBLE" in line] == [
             "CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"

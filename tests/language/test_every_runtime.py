@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import placekit as pk
-from placekit.cli.llm import launch_lines
+from placekit.cli.launch import launch_lines
 from placekit.language.chain import BlockChain
 from placekit.language.description import ModelDescription
 from placekit.language.from_config import read_config

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +11,15 @@ import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.cli.launch import launch_lines
 from placekit.cost_models.device_table import get_spec
+from placekit.exports.blocks import block_placement
 from placekit.io.openvino_graph import ATTENTION
+from placekit.language.chain import BlockChain
 from placekit.language.decoder import Decoder
 from placekit.language.model import find_caches, model_task
+from placekit.language.plan import best_plan, plan_cases
+from placekit.language.runtimes import RUNTIMES
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import UnsupportedProblemError
 
@@ -64,6 +71,35 @@ def test_no_cut_separates_attention_from_its_cache(stateful: Path, granularity: 
     assert len(set(homes)) == 3
     result = pk.solve(task.problem, stop=pk.MaxRuntime(20))
     assert result.status is pk.Status.OPTIMAL
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "llama.cpp", "accelerate"])
+def test_states_go_with_their_blocks(stateful: Path, runtime: str) -> None:
+    """States called ``past.0.k`` are no stack of blocks of their own: runtimes get three blocks."""
+    rules, size = RUNTIMES[runtime], 520 * 2.0**10
+    kinds = {"cpu-8core-bf16": 2**30, "l4": size, "t4": size}
+    devices = tuple(
+        pk.Device(f"{kind}.0", kind, float(limit), is_host=kind not in ("l4", "t4")) for kind, limit in kinds.items()
+    )
+    platform = pk.Platform(devices, dict.fromkeys(("l4", "t4"), pk.Link(1e-6, 1e10)))
+
+    def made(serving: pk.Serving, platform: pk.Platform, **choices: Any) -> LanguageTask:
+        return model_task(
+            stateful, serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform), **choices
+        )
+
+    found = best_plan(plan_cases(made, SERVING, platform, rules), partial(pk.solve, method=BlockChain()), rules)
+    assert found.result.placement is not None
+    assert found.result.status is pk.Status.OPTIMAL
+    problem = found.task.problem
+    told = launch_lines(runtime, "m", problem, found.result.placement)
+    expected = {"vllm": "VLLM_PP_LAYER_PARTITION=", "llama.cpp": "--n-gpu-layers", "accelerate": "device_map"}
+    assert expected[runtime] in told[0]
+    assert block_placement(problem.graph).num_blocks == 3
+    if runtime == "vllm":
+        counts = re.search(r"PARTITION=([\d,]+)", told[0])
+        assert counts is not None
+        assert sum(map(int, counts[1].split(","))) == 3
 
 
 def test_decoding_reads_the_cache(stateful: Path) -> None:

@@ -1,0 +1,62 @@
+"""Lines that start the servers of a plan for a language model."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from placekit.exports.affinities import module_affinities
+from placekit.exports.arguments import ARGUMENT_RUNTIMES, RuntimeArguments, phase_arguments, runtime_arguments
+from placekit.exports.device_map import device_map, device_map_line
+from placekit.language.apart import PHASES, are_apart, of_phase
+from placekit.language.read import is_program
+from placekit.language.runtimes import RUNTIMES
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+
+__all__ = ["launch_lines", "refuse_apart", "servers"]
+
+
+def servers(runtime: str, problem: Problem[Any], placement: Placement) -> dict[str, RuntimeArguments]:
+    """Return the arguments of every server: of one, called ``""``, or of one for each phase.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A placement that the runtime cannot be told.
+    """
+    served = problem.costs.provenance.get("serving", {})
+    if not are_apart(problem):
+        return {"": runtime_arguments(runtime, problem.graph, problem.platform, placement, served)}
+    refuse_apart(runtime, problem)
+    return {phase: phase_arguments(runtime, phase, *of_phase(problem, placement, phase), served) for phase in PHASES}
+
+
+def refuse_apart(runtime: str, problem: Problem[Any]) -> None:
+    """Refuse a problem with the phases apart, unless the runtime has servers of one phase.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        With the runtimes that have.
+    """
+    able = [name for name, each in RUNTIMES.items() if each.has_phases_apart]
+    if are_apart(problem) and runtime not in able:
+        raise UnsupportedProblemError(
+            f"--to {runtime}: the plan has a server for prefill and one for decode, which {', '.join(able)} can be "
+            "told: plan again without --apart"
+        )
+
+
+def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Placement) -> tuple[str, ...]:
+    """Return lines of a shell, of Python or of a settings file that start the runtime with a placement."""
+    graph, platform = problem.graph, problem.platform
+    if runtime in ARGUMENT_RUNTIMES:
+        return tuple(line for told in servers(runtime, problem, placement).values() for line in told.lines(model))
+    if runtime == "accelerate":
+        return (device_map_line(device_map(graph, platform, placement)),)
+    if is_program(model):
+        return (f"placekit export {shlex.quote(model)} PLACEMENT",)
+    told_modules = module_affinities(graph, platform, placement)
+    return (f'device = "{told_modules["device"]}"', device_map_line(told_modules["affinities"], "affinities"))
