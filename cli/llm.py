@@ -34,6 +34,7 @@ from placekit.language.apart import apart_cases
 from placekit.language.chain import BlockChain
 from placekit.language.context import ContextPoint, context_points
 from placekit.language.decoder import BITS, DECODERS
+from placekit.language.description import PREDICTING
 from placekit.language.model import model_task
 from placekit.language.plan import MakeTask, ServingPlan, fastest, plan_cases, plans
 from placekit.language.read import called, is_program, read_description
@@ -407,6 +408,7 @@ class Planner:
     ) -> LanguageTask:
         """Return the task; its costs carry the requests, which exports need."""
         task = self.make(serving, platform, **choices)
+        blocks = () if task.description is None else task.description.blocks
         served = {
             "runtime": None if runtime is None else runtime.name,
             "context": serving.context,
@@ -415,6 +417,7 @@ class Planner:
             "chunk": serving.chunk,
             "cache_precision": self.asked.weights.cache_precision,
             "headroom": None if runtime is None else runtime.headroom,
+            "predicting_blocks": sum(block.kind.startswith(PREDICTING) for block in blocks),
             "cards": [device.name for device in self.machine.devices if not device.is_host],
         }
         costs = task.problem.costs
@@ -466,6 +469,8 @@ def language_model(
     }
     if not is_program(name):
         described = read_description(name, numbers, precision)
+        if asked.goal.runtime == "megatron":  # it trains the blocks of multi-token prediction with the others
+            described = described.with_speculative()
 
         def of_description(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
             return decoder_task(

@@ -15,7 +15,7 @@ from placekit.cli.render import fact_lines, plain_table, result_lines
 from placekit.cli.units import format_bytes, format_count, format_share
 from placekit.cli.verdicts import verdict_lines
 from placekit.language.context import ContextPoint
-from placekit.language.description import ModelDescription
+from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.plan import ServingPlan
 from placekit.language.report import ServingReport
 from placekit.language.runtimes import ServingRuntime
@@ -57,8 +57,11 @@ def _description_facts(model: ModelDescription) -> dict[str, str]:
     if model.state_bytes:
         kept.append(f"a state of {format_bytes(model.state_bytes)} per sequence")
     facts = {"blocks": f"{len(model.blocks)}, hidden {model.hidden}: {kinds}", "keeps": ", ".join(kept)}
-    if model.notes:
-        facts["note"] = "; ".join(model.notes)
+    notes = list(model.notes)
+    if model.speculative:
+        notes.append(f"{len(model.speculative)} block(s) for {PREDICTING} are not counted: loaded for speculation only")
+    if notes:
+        facts["note"] = "; ".join(notes)
     return facts
 
 

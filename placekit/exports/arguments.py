@@ -42,8 +42,8 @@ def runtime_arguments(
         What is where.
     served
         What was planned to be served, as in the provenance of the costs of a served model: ``context``, ``sequences``,
-        ``chunk``, ``cache_precision``, ``headroom``, ``cards`` and ``hosted_blocks``. What is not there is left to the
-        runtime.
+        ``chunk``, ``cache_precision``, ``headroom``, ``cards``, ``predicting_blocks`` and ``hosted_blocks``. What is
+        not there is left to the runtime.
 
     Raises
     ------
@@ -65,6 +65,10 @@ def runtime_arguments(
     --parallelism.pipeline_parallel_degree 2
     --n-gpu-layers 4 --split-mode layer --fit off --device CUDA0,CUDA1 --tensor-split 1,3
     """
+    if served and served.get("predicting_blocks") and runtime != "megatron":
+        raise UnsupportedProblemError(
+            f"the plan has blocks of multi-token prediction, as megatron trains them: plan again with --for {runtime}"
+        )
     return ARGUMENT_RUNTIMES[runtime](graph, platform, placement, served or {})
 
 
@@ -215,6 +219,10 @@ def _megatron(graph: OpGraph, platform: Platform, placement: Placement, served: 
     pipeline = _pipeline("megatron", graph, platform, placement)  # it derives replicas from the number of ranks
     stages = pipeline.stages
     predicting = int(served.get("predicting_blocks", 0))
+    if predicting > len(stages[-1].blocks):
+        raise UnsupportedProblemError(
+            f"megatron has all {predicting} blocks of multi-token prediction on the last stage"
+        )
 
     def letters(letter: str, count: int) -> str:
         return f"{letter}*{count}" if count > 1 else letter * count
@@ -226,6 +234,7 @@ def _megatron(graph: OpGraph, platform: Platform, placement: Placement, served: 
         layout.append("E" * (at == 0) + letters("t", len(stage.blocks) - more) + letters("m", more) + "L" * is_last)
     # a stage with nothing would shift the ranks; the ends always have embedding and head
     arguments = (
+        *(["--mtp-num-layers", str(predicting)] if predicting else []),
         "--pipeline-model-parallel-size", str(len(stages)),
         "--pipeline-model-parallel-layout", "|".join(layout), *pipeline.degrees("--tensor-model-parallel-size"),
     )  # fmt: skip

@@ -14,7 +14,10 @@ from typing import Self
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["Block", "ModelDescription", "Part"]
+__all__ = ["PREDICTING", "Block", "ModelDescription", "Part"]
+
+PREDICTING = "multi-token prediction"
+"""Beginning of the kind of blocks that predict further tokens."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,8 @@ class ModelDescription:
     front, blocks, back
         Parts before the blocks (embeddings, towers), blocks in order, and parts behind them (norm, head).
     speculative
-        Blocks that predict further tokens (multi-token prediction). A runtime loads them only for speculation: they
-        are neither counted nor placed.
+        Blocks that predict further tokens (multi-token prediction). Servers load them only for speculation: they are
+        neither counted nor placed, unless `with_speculative` puts them behind the others.
     shared
         Bytes and parameters of weights that several parts use, and the paths of these parts: tied weights.
     notes
@@ -251,6 +254,20 @@ class ModelDescription:
     def kinds(self) -> dict[str, int]:
         """Return the number of blocks of every kind, in the order of their first block."""
         return dict(Counter(block.kind for block in self.blocks))
+
+    def with_speculative(self) -> Self:
+        """Return the model with the blocks of multi-token prediction behind the others, as runtimes that train do."""
+        last = state = self.blocks[-1].parts[-1].path
+        blocks = list(self.blocks)
+        for block in self.speculative:
+            own = {part.path for part in block.parts}
+            parts = [replace(part, inputs=tuple(dict.fromkeys(each if each in own else state for each in part.inputs)))
+                     for part in block.parts]  # fmt: skip
+            blocks.append(replace(block, parts=tuple(parts)))
+            state = parts[-1].path
+        back = [replace(part, inputs=tuple(state if each == last else each for each in part.inputs))
+                for part in self.back]  # fmt: skip
+        return self.replace(blocks=tuple(blocks), back=tuple(back), speculative=())
 
     def replace(self, **changes: object) -> Self:
         """Return a copy with some fields changed."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from placekit.io.needs import require
 from placekit.language.decoder import MAX_BLOCKS, bits_of
-from placekit.language.description import Block, ModelDescription, Part
+from placekit.language.description import PREDICTING, Block, ModelDescription, Part
 from placekit.language.description_cache import cached_description
 from placekit.language.modules import BlockReader, leaves_of
 from placekit.language.stored import Group, scaled_to_files, stored_bytes
@@ -205,8 +205,6 @@ def _describe(
     if any(part.is_tower for part in front):
         notes.append("towers of other modalities are held and read once per prompt; their inputs are not counted")
     further = getattr(text, "num_nextn_predict_layers", 0) or 0
-    if further:
-        notes.append(f"{further} block(s) for multi-token prediction are not counted: loaded for speculation only")
     return ModelDescription(
         name, model.config.model_type, int(text.hidden_size), int(text.vocab_size),
         stored, tuple(front), tuple(blocks), tuple(_chained(back, state)),
@@ -286,15 +284,21 @@ def _shared(reader: BlockReader) -> tuple[tuple[float, int, tuple[str, ...]], ..
 
 
 def _speculative(blocks: list[Block], count: int) -> tuple[Block, ...]:
-    """Return blocks for multi-token prediction: one like the last, and a product that joins state and embedding."""
+    """Return blocks for multi-token prediction, which are like the last block."""
     last = blocks[-1]
     stack = last.path.rpartition(".")[0]
+    paths = [f"{stack}.{len(blocks) + each}" for each in range(count)]
+
+    def moved(part: Part, path: str) -> Part:
+        new, *inputs = (each.replace(f"{last.path}.", f"{path}.", 1) for each in (part.path, *part.inputs))
+        return replace(part, path=new, inputs=tuple(inputs))
+
     return tuple(
-        replace(last, path=f"{stack}.{len(blocks) + each}", kind=f"multi-token prediction: {last.kind}", parts=tuple(
-            replace(part, path=part.path.replace(last.path, f"{stack}.{len(blocks) + each}", 1)) for part in last.parts
-        ))
-        for each in range(count)
-    )  # fmt: skip
+        replace(
+            last, path=path, kind=f"{PREDICTING}: {last.kind}", parts=tuple(moved(part, path) for part in last.parts)
+        )
+        for path in paths
+    )
 
 
 def _storage(path: Path, values: Mapping[str, Any], precision: str | None) -> tuple[Callable[[str, Any], float], str]:

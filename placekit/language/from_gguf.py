@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from placekit.io.needs import require
-from placekit.language.description import Block, ModelDescription, Part
+from placekit.language.description import PREDICTING, Block, ModelDescription, Part
 from placekit.language.modules import CONV_BYTES, STATE_BYTES
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 
@@ -176,11 +176,7 @@ def read_gguf(path: Path) -> ModelDescription:
         blocks.append(block)
     back = [replace(part, inputs=(state if at == 0 else back[at - 1].path,)) for at, part in enumerate(back)]
     first_further = len(blocks) - further
-    notes = (
-        [f"{further} block(s) for multi-token prediction are not counted: loaded for speculation only"]
-        if further
-        else []
-    )
+    notes = []
     window = file.value("attention.sliding_window")
     if window and not any(block.window for block in blocks):
         notes.append(f"a window of {window} tokens is there, but not which blocks have it: counted as full attention")
@@ -188,7 +184,7 @@ def read_gguf(path: Path) -> ModelDescription:
         re.sub(r"-\d{5}-of-\d{5}$", "", path.stem), file.family, hidden,
         next(tensor.shape[-1] for tensor in file.tensors if tensor.name == "token_embd.weight"), _precision(file),
         tuple(front), tuple(blocks[:first_further]), tuple(back),
-        tuple(replace(block, kind=f"multi-token prediction: {block.kind}") for block in blocks[first_further:]),
+        tuple(replace(block, kind=f"{PREDICTING}: {block.kind}") for block in blocks[first_further:]),
         shared, tuple(notes),
     )  # fmt: skip
 

@@ -15,13 +15,16 @@ import pytest
 
 import placekit as pk
 from placekit.cli.launch import launch_lines
+from placekit.exports.arguments import runtime_arguments
 from placekit.language.chain import BlockChain
 from placekit.language.description import ModelDescription
-from placekit.language.from_config import read_config
+from placekit.language.from_config import _built, read_config
 from placekit.language.plan import ServingPlan, best_plan, plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
+from placekit.model.block_paths import block_numbers
+from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.solve import solve
 
 pytest.importorskip("transformers")
@@ -135,5 +138,28 @@ def check_modules(runtime: str, lines: tuple[str, ...], homes: list[str], plan: 
         assert entry or inside, block.path
         places.append({told[path] for path in entry or inside})
     assert all(len(place) == 1 for place in places)
+    if runtime == "accelerate":
+        utils = pytest.importorskip("accelerate.utils")
+        path = next(path for path in CONFIGS if path.stem == plan.task.description.name)
+        utils.check_device_map(_built(path, json.loads(path.read_text()))[0], told)
     pairs = {(home, *place) for home, place in zip(homes, places, strict=True)}
     assert len(pairs) == len(set(homes))
+
+
+def test_megatron_trains_multi_token_prediction() -> None:
+    """Its blocks are behind the others, counted and told as ``m``; a server is not told of them."""
+    path = next(path for path in CONFIGS if path.stem == "deepseek-v3")
+    model, without = described(path).with_speculative(), described(path)
+    assert model.parameters - without.parameters == without.blocks[-1].parameters
+    plan = planned(model, "megatron", RIGS["three cards"])
+    placement, problem = plan.result.placement, plan.task.problem
+    assert placement is not None
+    assert block_numbers(problem.graph).max() == 61
+    served = {"predicting_blocks": 1}
+    told = runtime_arguments("megatron", problem.graph, problem.platform, placement, served)
+    assert told.arguments[:2] == ("--mtp-num-layers", "1")
+    layout = re.sub(r"t\*(\d+)", lambda found: "t" * int(found[1]), told.arguments[-1])
+    assert layout.endswith("mL")
+    assert layout.count("t") == 61
+    with pytest.raises(UnsupportedProblemError, match="plan again with --for vllm"):
+        runtime_arguments("vllm", problem.graph, problem.platform, placement, served)
