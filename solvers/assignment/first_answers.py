@@ -28,7 +28,7 @@ def open_run(run: Run[O_co]) -> Contraction[O_co] | None:
     run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
     contraction = contract(run.problem)
     if run.problem.objective.team_rule != "off":
-        return contraction  # pins to several devices leave no device, but perhaps a team
+        return contraction  # ops pinned to several devices fit on no device, but perhaps on a team
     nowhere = np.flatnonzero(~flatten(contraction).allowed.any(axis=1))
     if nowhere.size:
         run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))
@@ -37,7 +37,7 @@ def open_run(run: Run[O_co]) -> Contraction[O_co] | None:
 
 
 def cannot_share(contraction: Contraction, c: int) -> Violation:
-    """Return what is wrong with class `c`, which has no device: only a fused cycle gets this far."""
+    """Return the violation of class `c`, which no device can hold: a cycle that was fused by colocation."""
     ops = np.flatnonzero(contraction.class_of_op == c)
     names = [contraction.problem.graph.op_names[op] for op in ops[:3]]
     message = (
@@ -48,7 +48,7 @@ def cannot_share(contraction: Contraction, c: int) -> Violation:
 
 
 def clash() -> Violation:
-    """Return what is known when an exhaustive search has no solution."""
+    """Return the violation of a problem for which an exhaustive search found no placement."""
     message = (
         "no placement satisfies memory, support, pins, colocation and contiguity together "
         "(each can be satisfied on its own; the search was exhaustive)"

@@ -1,9 +1,9 @@
-"""The problem as the search kernels see it: flat arrays, no names, no Python objects.
+"""Flat arrays of a problem, for compiled kernels.
 
 Shapes
 ------
-``C`` classes (or clusters of them), ``N`` nets, ``D`` devices, ``K`` kinds, ``P`` passes: one, or two (forward and
-backward) if the schedule separates them. Index arrays are int64.
+``C`` classes (or clusters of classes), ``N`` nets, ``D`` devices, ``K`` kinds, ``P`` passes: two (forward and backward)
+if the schedule separates them, else one. Index arrays are int64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["FlatProblem", "flatten", "invert", "with_order"]
 
 
 class FlatProblem(NamedTuple):
-    """Arrays of a contracted throughput problem, or of a coarser one made of clusters of its classes.
+    """Arrays of a contracted problem, or of a coarser problem made of clusters of its classes.
 
     Parameters
     ----------
@@ -30,16 +30,15 @@ class FlatProblem(NamedTuple):
     memory_bytes
         ``[C]`` bytes of each class.
     allowed
-        ``[C, D]`` where each class may go.
+        ``[C, D]`` True if the class is allowed on the device.
     net_offsets, net_pins
         CSR lists of the distinct classes that each net touches, ``[N + 1]`` and ``[pins]``.
     net_time_s
-        ``[N, K, P]`` seconds that a device pays if the net touches it and leaves it.
+        ``[N, K, P]`` seconds that a device pays for a net with classes on it and on others.
     class_offsets, class_nets
         CSR lists of the nets that touch each class, ``[C + 1]`` and ``[pins]``.
     next_offsets, next_classes, previous_offsets, previous_classes
-        CSR lists of the successors and predecessors in the order graph (repeated as often as there are edges); empty
-        where the contiguity is `Contiguity.NONE`.
+        CSR lists of successors and predecessors in the order graph, one entry per edge; empty for `Contiguity.NONE`.
     kind
         ``[D]`` kind of each device.
     limit_bytes
@@ -71,7 +70,7 @@ class FlatProblem(NamedTuple):
 def invert(
     offsets: NDArray[np.int64], values: NDArray[np.int64], num_values: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the CSR lists the other way round: for every value the rows that hold it, in ascending order."""
+    """Return the inverse CSR lists: for every value the rows that hold it, in ascending order."""
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     by_value = np.argsort(values, kind="stable")
     return np.searchsorted(values[by_value], np.arange(num_values + 1)).astype(np.int64), rows[by_value]
@@ -80,10 +79,10 @@ def invert(
 def flatten(contraction: Contraction) -> FlatProblem:
     """Return the arrays of a contraction.
 
-    Unless the objective's `Loads` say so, the two passes are one, and nothing overlaps.
-    Devices that are too small for a class are closed for it. A problem that asks for convex parts is searched among
-    the placements with an acyclic quotient: each of their parts is convex, because a path that leaves a part and
-    returns to it is a cycle of the quotient.
+    - Without `Loads` of the objective there is one pass, and no overlap.
+    - A class is not allowed on devices that are too small for it.
+    - For convex parts only placements with an acyclic quotient are searched. Their parts are convex, because a path
+      that leaves a part and returns is a cycle of the quotient.
     """
     problem = contraction.problem
     loads, platform = problem.objective.loads(problem) or Loads(), problem.platform

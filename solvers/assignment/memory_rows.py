@@ -1,4 +1,4 @@
-r"""Memory that ops share, for the programs: one row per device and position in the order of the ops.
+r"""Rows of a program for memory that ops share: one per device and position in the order of the ops.
 
 A device :math:`d` must have room at every position :math:`p`:
 
@@ -6,17 +6,17 @@ A device :math:`d` must have room at every position :math:`p`:
     \sum_c b_c x_{cd} + \sum_{\text{weights}} b y + \sum_{\text{activations}} b l_p + \sum_{\text{queues}} b z
     \le M_d
 
-where :math:`y = 1` if any class of the weight is there, :math:`l_p = 1` if the activation has an op there at or before
-p and one at or after it, and :math:`z = 1` if some classes of the tensor are there and others are not. All three are
-linear in membership:
+All three indicators are linear in membership:
 
-- :math:`y \ge x_c` for every class;
-- :math:`l_p \ge x_a + x_b - 1` for every class a at or before p and b at or after it, and :math:`l_p \ge x_c` for a
-  class that is both;
-- :math:`z \ge x_a - x_b` and :math:`z \ge x_b - x_a` for the producer's class a and every reader's class b.
+- Weight: :math:`y = 1` if the device has any class of the weight, so :math:`y \ge x_c` for every class.
+- Activation: :math:`l_p = 1` if the device has one of its ops at or before p and one at or after p. So
+  :math:`l_p \ge x_a + x_b - 1` for every class a at or before p and b at or after p, and :math:`l_p \ge x_c` for a
+  class that is both.
+- Queue: :math:`z = 1` if the device has some classes of the tensor, but not all. So :math:`z \ge x_a - x_b` and
+  :math:`z \ge x_b - x_a` for the producer's class a and every reader's class b.
 
-There are rows at the positions at which all ops together would need most, and at those at which an answer turned out
-not to fit. An answer that has its row and still does not fit, within the tolerance of a solver, is forbidden itself.
+Rows exist for the positions at which all ops together need most, and for those at which an answer did not fit. If an
+answer has its row and still exceeds the limit, by the tolerance of the solver, that answer is forbidden.
 """
 
 from __future__ import annotations
@@ -35,20 +35,17 @@ from placekit.solvers.generic.coarsen import Contraction
 __all__ = ["Excess", "MemoryRow", "Shared", "excesses", "memory_row", "opening_positions"]
 
 OPENING_ROWS = 6
-"""Positions that have rows from the start."""
+"""Number of positions that have rows from the start."""
 
 
 class Shared(NamedTuple):
-    """Bytes that count if a rule is met.
+    """Bytes that a device needs if it has certain classes.
 
     Parameters
     ----------
-    num_bytes
-        How many.
-    rule
-        ``"any"`` of the classes is there, ``"live"``: one of `first` and one of `last`, ``"split"``: some, not all.
-    first, last
-        Classes; `last` for ``"live"`` only. The producer's is the first of a split tensor.
+    num_bytes Number of bytes. rule ``"any"``: it has one of `first`; ``"live"``: one of `first` and one of `last`;
+        ``"split"``: some of `first`, but not all. first, last Classes; `last` for ``"live"`` only. For ``"split"`` the
+        producer's class comes first.
     """
 
     num_bytes: float
@@ -57,7 +54,7 @@ class Shared(NamedTuple):
     last: tuple[int, ...] = ()
 
     def counts(self, inside: NDArray[np.bool_]) -> bool:
-        """Return whether the bytes count for the classes ``[C]`` `inside`."""
+        """Return True if a device with the classes ``[C]`` `inside` needs the bytes."""
         first = inside[list(self.first)]
         if self.rule == "live":
             return bool(first.any() and inside[list(self.last)].any())
@@ -66,14 +63,14 @@ class Shared(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """Memory need of the classes of a device at one position.
+    """Memory that classes need on a device at one position.
 
     Parameters
     ----------
     class_bytes
-        ``[num_classes]`` bytes of each class that is there.
+        ``[num_classes]`` bytes of each class alone.
     shared
-        Bytes beside that.
+        Bytes that classes share.
     """
 
     class_bytes: NDArray[np.float64]
@@ -81,23 +78,23 @@ class MemoryRow:
 
     @property
     def most_bytes(self) -> float:
-        """Bytes if everything counted."""
+        """Bytes of all classes together."""
         return float(self.class_bytes.sum() + sum(each.num_bytes for each in self.shared))
 
 
 class Excess(NamedTuple):
-    """A device on which an answer does not fit.
+    """Device whose limit an answer exceeds.
 
     Parameters
     ----------
     device
-        Its index.
+        Index of the device.
     position
-        Where its activations are most.
+        Position with the most live bytes.
     classes
-        ``[C]`` True for the classes on it that need memory.
+        ``[C]`` True for the classes on the device that need memory.
     grows
-        True if no set of more classes fits either.
+        True if no larger set of classes fits either.
     """
 
     device: int
@@ -107,7 +104,7 @@ class Excess(NamedTuple):
 
 
 def memory_row(contraction: Contraction, position: int) -> MemoryRow:
-    """Return the row of every device at `position`."""
+    """Return the row at `position`, which is the same for every device."""
     memory = contraction.problem.stage_memory
     class_bytes = contraction.memory_bytes.copy()
     shared: dict[tuple[str, tuple[int, ...], tuple[int, ...]], float] = {}
@@ -138,7 +135,7 @@ def memory_row(contraction: Contraction, position: int) -> MemoryRow:
 
 
 def opening_positions(contraction: Contraction) -> list[int]:
-    """Return positions at which all ops together need most: the highest of the local maxima, in rising order."""
+    """Return, ascending, the positions of the highest local maxima of the bytes that all ops together need."""
     level = contraction.problem.stage_memory.live_bytes(np.ones(contraction.problem.graph.num_ops, dtype=np.bool_))
     rises = np.diff(level, prepend=-1.0) > 0
     falls = np.append(level[:-1] > level[1:], True)
@@ -149,7 +146,7 @@ def opening_positions(contraction: Contraction) -> list[int]:
 
 
 def excesses(contraction: Contraction, device_of_op: NDArray[np.int64]) -> Iterator[Excess]:
-    """Yield the devices that cannot hold what an answer puts on them: those that the judge names, and no other."""
+    """Yield the devices whose limit an answer exceeds, as `evaluate` finds them."""
     memory, limits = contraction.problem.stage_memory, contraction.problem.platform.memory_limits_bytes
     use = memory.use(device_of_op, len(limits)).total
     device_of_class = contraction.restrict(device_of_op)
@@ -158,6 +155,6 @@ def excesses(contraction: Contraction, device_of_op: NDArray[np.int64]) -> Itera
         inside = device_of_op == d
         position = int(np.argmax(memory.live_bytes(inside)))
         needs = has_blocks | (contraction.memory_bytes > 0)
-        # a sum of more blocks may be rounded down by a hair; one of more sizes may not
+        # rounding may lower a sum of more blocks slightly, but not a sum of more sizes
         grows = not has_blocks or memory.without_queues(inside) > limits[d] * (1 + MEMORY_TOLERANCE)
         yield Excess(d, position, (device_of_class == d) & needs, bool(grows))

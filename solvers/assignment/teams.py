@@ -1,13 +1,13 @@
-r"""Programs of teams of equal devices: every team that there might be is a device of its own.
+r"""Programs for teams of equal devices: every possible team becomes a device of its own.
 
-A kind of :math:`n` devices becomes, for every size :math:`r \le n`, :math:`\lfloor n / r \rfloor` *spare teams*:
-devices on which everything takes :math:`1/r` of the time, with the memory of one. A placement of that plain problem is
-one with teams iff the spare teams of every kind that hold ops have at most :math:`n` devices together: one row per kind
-more, :math:`\sum_s r_s u_s \le n` with a binary :math:`u_s` for a used one. There are about :math:`n \ln n` of them.
-
-Ops that are pinned to a member are together wherever its team is, and a team has no more members that ops are pinned
-to than it has members: one row per spare team more, :math:`\sum_c p_c x_{c,s} \le r_s` with the number :math:`p_c` of
-such members of a class.
+1. For every size :math:`r \le n`, a kind of :math:`n` devices becomes :math:`\lfloor n / r \rfloor` *spare teams*. A
+   spare team is a device with the memory of one member, on which everything takes :math:`1/r` of the time. There are
+   about :math:`n \ln n` of them.
+2. A placement of this plain problem is a placement with teams if the used spare teams of a kind have at most
+   :math:`n` devices together. This is one more row per kind, :math:`\sum_s r_s u_s \le n`, with a binary :math:`u_s`
+   for a used team.
+3. Ops that are pinned to one member share a team, and a team of r has at most r members with pins. This is one more row
+   per spare team, :math:`\sum_c p_c x_{c,s} \le r_s`, with the number :math:`p_c` of pinned members of a class.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class TeamRows:
     Parameters
     ----------
     takes
-        ``[num_kinds, num_spare]`` devices of each kind that a spare team takes if it holds ops.
+        ``[num_kinds, num_spare]`` number of devices of each kind that a used spare team takes.
     most
-        ``[num_kinds]`` how many there are.
+        ``[num_kinds]`` number of devices.
     seats
-        ``[num_classes]`` how many members the ops of every class are pinned to.
+        ``[num_classes]`` number of members that the ops of a class are pinned to.
     """
 
     takes: NDArray[np.int64]
@@ -47,19 +47,19 @@ class TeamRows:
 
 
 NO_ROWS = TeamRows(np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-"""Those of a problem without teams."""
+"""Rows of a problem without teams."""
 
 
 @dataclass(frozen=True, eq=False)
 class SpareTeams:
-    """The plain problem of all spare teams.
+    """Plain problem of all spare teams.
 
     Parameters
     ----------
     teamed
         The problem with teams.
     problem
-        The plain one.
+        The plain problem.
     kind, size
         ``[num_spare]`` kind of `teamed`, and number of devices, of every spare team.
     """
@@ -105,14 +105,14 @@ class SpareTeams:
         return cls(problem, plain, np.array(columns)[at], sizes[at])
 
     def rows(self, class_of_op: NDArray[np.int64]) -> TeamRows:
-        """Return what a program says beside the plain problem, whose ops have the classes ``[num_ops]``."""
+        """Return the rows that a program adds to the plain problem; `class_of_op` has the class of every op."""
         counts, pinned = np.bincount(self.teamed.platform.kind_of_device), self.teamed.pinned
         takes = np.where(self.kind == np.arange(len(counts))[:, None], self.size, 0)
         chosen = np.unique(np.stack([class_of_op, pinned])[:, pinned >= 0], axis=1)
         return TeamRows(takes, counts, np.bincount(chosen[0], minlength=int(class_of_op.max(initial=-1)) + 1))
 
     def lift(self, placement: Placement) -> Placement | Violation:
-        """Return a placement of `problem` as one of `teamed`, which has fewer devices than there are spare teams."""
+        """Return a placement of `problem` as one of `teamed`; a violation if its teams need too many devices."""
         platform, pinned = self.teamed.platform, self.teamed.pinned
         wanted = set(pinned[pinned >= 0].tolist())
         free = [
@@ -144,7 +144,7 @@ class SpareTeams:
 
 
 class SpareRun(LiftedRun):
-    """A solve of the plain problem of spare teams, whose placements and bounds go to the run of the teamed one."""
+    """Run on the plain problem of spare teams that passes placements and bounds to the run of the teamed problem."""
 
     def __init__(self, outer: Run[Throughput]) -> None:
         self.spare = SpareTeams.of(outer.problem)
@@ -155,11 +155,11 @@ class SpareRun(LiftedRun):
 
 
 def rows_of(run: Run, class_of_op: NDArray[np.int64]) -> TeamRows:
-    """Return the rows that a program of `run` needs; none but for spare teams."""
+    """Return the rows that a program of `run` needs: none without spare teams."""
     return run.spare.rows(class_of_op) if isinstance(run, SpareRun) else NO_ROWS
 
 
 def no_program(problem: Problem[Throughput]) -> str | None:
-    """Say why there is no program of spare teams; None if there is, or if the problem has no teams."""
+    """Return why teams cannot be programmed; None if they can, or if the problem has no teams."""
     rule = problem.objective.teams
     return "the load of a team of unequal devices is not linear; use dp, or teams 'equal'" if rule == "any" else None

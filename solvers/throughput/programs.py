@@ -1,4 +1,4 @@
-"""Methods ``ilp`` and ``cpsat`` for `Throughput`: the programs of any loads, started from chains and a search."""
+"""Methods ``ilp`` and ``cpsat`` for `Throughput`: the general programs, started from chains and a search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from placekit.solvers.throughput.local_search.multilevel import search
 __all__ = ["ThroughputCpsat", "ThroughputIlp", "offer_best_chains"]
 
 LOCAL_SEARCH_FROM = 100
-"""Classes times devices from which the constraint program is started from a local search."""
+"""Classes times devices above which a local search gives the constraint program its start."""
 START_SHARE = 0.1
 """Share of the time limit that this start may take."""
 
@@ -53,7 +53,7 @@ class ThroughputCpsat(AssignmentCpsat):
         return super().run(_with_spare_teams(run))
 
     def start(self, run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
-        """Offer the best chains, and search: a good placement sets a fine unit and closes slow devices at once."""
+        """Offer the best chains, then search: a good start allows a fine unit and excludes slow devices."""
         if isinstance(run, SpareRun):
             return
         offer_best_chains(run, contraction)
@@ -63,7 +63,7 @@ class ThroughputCpsat(AssignmentCpsat):
 
 
 def _with_spare_teams(run: Run[Throughput]) -> Run[Throughput]:
-    """Return the run, or one on spare teams, started from the best chains over all teams."""
+    """Return the run itself, or, with teams, a run on spare teams that starts from the best chains."""
     if run.problem.objective.teams == "off":
         return run
     offer_team_chains(run)
@@ -71,9 +71,9 @@ def _with_spare_teams(run: Run[Throughput]) -> Run[Throughput]:
 
 
 def offer_best_chains(run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
-    """Offer the chains of ``dpl``: they are acyclic, which every contiguity allows.
+    """Offer the chains of ``dpl``; they are acyclic, which every contiguity allows.
 
-    A program that knows them is scaled by a good objective and closes slow devices from the start.
+    Their objective sets the scale of the program and excludes slow devices from the start.
     """
     problem = run.problem
     if run.should_stop() is not None:

@@ -1,1 +1,1 @@
-"""Plans for training: the exact dynamic program, and what people do by hand."""
+"""Training plans: the exact dynamic program, and baselines."""

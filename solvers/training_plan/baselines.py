@@ -1,7 +1,7 @@
-"""Baselines by hand or by simpler planners, for comparison: none of these proves anything.
+"""Baselines without proofs: plans made by hand, and by simpler planners.
 
-- ``equal-split``: the same degrees everywhere, layers divided into equal numbers, recomputation everywhere or nowhere:
-  what users of Megatron-LM do by hand. The best of all degrees and numbers of stages.
+- ``equal-split``: what users of Megatron-LM do by hand. The same degrees everywhere, equal numbers of layers per stage,
+  recomputation everywhere or nowhere; the best of all degrees and numbers of stages.
 - ``pipedream-2bw``: the same degrees everywhere, stages balanced by time, recomputation everywhere or nowhere
   (Narayanan et al., ICML 2021, whose planner searches depth and width).
 - ``data-parallel``: one stage. ``pipeline``: stages of one device each. Both with the best choices.
@@ -35,7 +35,7 @@ FINE = 1e-9
 
 
 class EqualSplit:
-    """The same degrees everywhere, and equal numbers of layers."""
+    """Baseline with the same degrees everywhere, and equal numbers of layers."""
 
     name: ClassVar[str] = "equal-split"
     guarantee: ClassVar[str] = "none (by hand)"
@@ -59,7 +59,7 @@ class EqualSplit:
 
 
 class PipeDream2BW:
-    """The same degrees everywhere, and stages of about equal time."""
+    """Baseline with the same degrees everywhere, and stages of about equal time."""
 
     name: ClassVar[str] = "pipedream-2bw"
     guarantee: ClassVar[str] = "none (same degrees everywhere)"
@@ -93,7 +93,7 @@ class PipeDream2BW:
 
 
 def _policies(problem: TrainingProblem, t: int) -> list[list[int]]:
-    """Return the choice of every layer: the fastest everywhere, and that with the least memory everywhere."""
+    """Return the fastest choice of every layer, and the choice with the least memory of every layer."""
     fastest, lightest = [], []
     for v in range(problem.num_layers):
         choices = problem.choices(v, t)
@@ -120,9 +120,9 @@ def _moved_s(tables: Tables, ti: int) -> NDArray[np.float64]:
 def _balanced(
     seconds: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64], memory_bytes: float, most: int
 ) -> list[list[int]]:
-    """Return the ends of the stages of the best division into 1, 2, ..., `most` stages, where one fits.
+    """Return, for 1, 2, ..., `most` stages, the ends of the stages of the best division that fits.
 
-    With equal degrees the stage that is j-th from the end holds j microbatches. O(most * layers^2).
+    With equal degrees the j-th stage from the end holds j microbatches. O(most * layers^2).
     """
     n = len(seconds) - 1
     best = np.full(n + 1, np.inf)
@@ -146,7 +146,7 @@ def _balanced(
 
 
 class DataParallel:
-    """One stage on as many replicas as are best."""
+    """Baseline with one stage, on the best number of replicas."""
 
     name: ClassVar[str] = "data-parallel"
     guarantee: ClassVar[str] = "none (one stage)"
@@ -163,7 +163,7 @@ class DataParallel:
 
 
 class Pipeline:
-    """Stages of one device each."""
+    """Baseline with stages of one device each."""
 
     name: ClassVar[str] = "pipeline"
     guarantee: ClassVar[str] = "none (one device per stage)"
@@ -176,7 +176,7 @@ class Pipeline:
 
 
 class PiperGreedy:
-    """The dynamic program with greedy choices."""
+    """Baseline by the dynamic program with greedy choices."""
 
     name: ClassVar[str] = "piper-greedy"
     guarantee: ClassVar[str] = "none (greedy recomputation)"
@@ -198,7 +198,7 @@ def _restricted_run(run: PlanRun, *, data_parallel: bool) -> PlanRun:
 
 
 def _take(run: PlanRun, inner: PlanRun) -> StopReason:
-    """Offer the answer of an inner run; its bounds and proofs are of a narrower problem, and are left."""
+    """Offer the answer of an inner run, without its bounds, which are of a narrower problem."""
     if inner.plan is not None:
         run.offer(inner.plan)
     return run.should_stop() or StopReason.FINISHED

@@ -1,4 +1,4 @@
-"""Kernel of the search for training plans: chains of stages below a target.
+"""Kernel that searches training plans: chains of stages below a target.
 
 Arrays come in tuples, in the order of :mod:`placekit.solvers.training_plan.tables`.
 """
@@ -24,7 +24,7 @@ def stage_edges_s(
 ) -> float:
     """Return the seconds per microbatch of the edges between the stage ``upto - before`` and others.
 
-    A sum above `most_s` may be cut short: it is too much anyway.
+    A sum above `most_s` may be incomplete.
     """
     offsets, flat, _, _, _ = cuts
     source, target, in_s, out_s = edges
@@ -48,7 +48,7 @@ def _is_refuted(
 ) -> bool:
     """Return True if a Lagrange multiplier proves that no choices fit; constant time, by sums over ideals.
 
-    For every price of a second, the least of bytes plus price times seconds over all choices must be affordable.
+    For every price of a second, the least sum of bytes and price times seconds must be within the budget.
     """
     row_of, prices, totals, rounding, _, _ = relaxed
     row = row_of[min(in_flight, len(row_of) - 1)]
@@ -80,42 +80,29 @@ def extend_chains(
     picked: NDArray[np.int64],
     max_pairs: int,
 ) -> None:
-    """Prepend stages to chains, from the end of the pipeline to its begin, for targets of time and memory.
+    """Prepend stages to chains, from the end of the pipeline to its start, for targets of time and memory.
 
-    A label of an ideal is a chain of stages that covers everything outside it: (sum of data degrees, devices). Labels
-    with more of both than another one of their ideal are dropped: what fits before them fits before the other, too.
+    A label of an ideal is a chain of stages with all layers outside the ideal, as (sum of data degrees, devices). A
+    label is dropped if another label of the ideal has no more of both: every stage that fits before the first fits
+    before the second.
 
     Parameters
     ----------
-    cuts, edges
-        Edges that leave every ideal, as offsets and indices, where they end, and their seconds at both ends; and ends
-        and seconds of every edge.
-    relaxed
-        As :data:`placekit.solvers.training_plan.relaxation.Relaxation`.
-    degrees
-        Tensor degrees, data degrees, and the index of the first data degree that is at least n.
-    limits
-        Target in seconds, relative and absolute rounding of seconds, bytes, absolute rounding of bytes, seconds of
-        gradients per byte.
-    flags
-        Devices, most replicas, whether choices are uniform, whether giving up counts as fitting, most nodes.
-    state
-        Next ideal, labels so far, number of ideals alive, knapsacks given up, pairs looked at.
-    labels
-        ``[capacity, 6]``: replicas, devices, label of the rest, index of the data degree, of the tensor degree, ideal.
-    front
-        ``[I, 2]`` labels of every ideal.
-    alive
-        Ideals with labels, and ``work + devices * target`` of their best.
-    best
-        ``[4, replicas + 1]`` for one ideal: fewest devices, and where the label comes from.
-    caps
-        ``[replicas + 1]`` for one ideal: most devices of a label, so that what is left can still be done.
+    cuts, edges Of the edges that leave every ideal: offsets and indices, ends, and seconds at both ends. Of every edge:
+        ends and seconds. relaxed As :data:`placekit.solvers.training_plan.relaxation.Relaxation`. degrees Tensor
+        degrees, data degrees, and the index of the first data degree that is at least n. limits Target in seconds,
+        relative and absolute rounding of seconds, bytes, absolute rounding of bytes, seconds of gradients per byte.
+        flags Number of devices, largest number of replicas, whether choices are uniform, whether giving up counts as
+        fitting, largest number of nodes. state Next ideal, labels so far, number of ideals alive, knapsacks given up,
+        pairs visited. labels ``[capacity, 6]``: replicas, devices, label of the rest, index of the data degree, of the
+        tensor degree, ideal. front ``[I, 2]`` labels of every ideal. alive Ideals with labels, and ``work + devices *
+        target`` of their best. best ``[4, replicas + 1]`` for one ideal: fewest devices, and origin of the label. caps
+        ``[replicas + 1]`` for one ideal: largest number of devices of a label that leaves enough for the other layers.
 
     Notes
     -----
-    Returns after `max_pairs` pairs of ideals, or when `labels` may not hold the next ideal's; call again to go on.
-    O(pairs * degrees * labels) and a knapsack where memory binds.
+    Returns after `max_pairs` pairs of ideals, or when `labels` may be too small for the next ideal; call again to
+    continue. O(pairs * degrees * labels) and a knapsack where memory binds.
     """
     bits, size, time_sum, gradient_sum, a_sum, b_sum, work_s, least_bytes = ideals
     tensor_degrees, data_degrees, first_degree = degrees
@@ -185,16 +172,16 @@ def extend_chains(
                 least_degree = int(np.ceil((seconds - rounding_s) / target_s * (1 - 1e-9)))
                 if least_degree >= len(first_degree):
                     continue
-                # where no edge passes the stage by, two sums are the seconds of all edges
+                # if no edge skips the stage, two sums give the seconds of all edges
                 least_moved_s = cut_in_s[ti, i] + cut_out_s[ti, upto]
                 moved_s = least_moved_s
                 if spanning != np.uint64(0):
                     moved_s = -1.0
                     d = data_degrees[first_degree[max(least_degree, 0)]]
                     if seconds + (d - 1) * gradients + least_moved_s <= target_s * d and gradients <= target_s:
-                        least_moved_s = 0.0  # with the edges that pass by counted, too, no degree is refuted
+                        least_moved_s = 0.0  # with edges that skip the stage no degree is refuted
                     else:
-                        least_moved_s -= 1e-12 * least_moved_s  # far more than the differences lose
+                        least_moved_s -= 1e-12 * least_moved_s  # far above the rounding of the differences
                         for at in range(cut_offsets[i], cut_offsets[i + 1]):
                             edge = cut_edges[at]
                             if not holds(bits, upto, edge_target[edge]):
@@ -228,7 +215,7 @@ def extend_chains(
                         moved_s = stage_edges_s(cuts, edges, bits, i, upto, ti, most_s)
                     if floor_s + moved_s > budget_s:
                         continue
-                    # differences of sums cannot tell: layers that are added up one by one can
+                    # differences of sums are too inexact here, so layers are added one by one
                     if floor_s + moved_s > exact_s - rounding_s:
                         found = choose(
                             choices, bits, i, upto, ti, 1, (d - 1) * gradient_s, exact_s - moved_s, np.inf,
@@ -258,7 +245,7 @@ def extend_chains(
                                     else:
                                         sure = middle
                             high = above - 1
-                        probe = fitting + 1 if fitting < low else high  # most often nothing fits, or all
+                        probe = fitting + 1 if fitting < low else high  # usually nothing fits, or everything
                         while above - fitting > 1:
                             found = choose(
                                 choices, bits, i, upto, ti, probe, (d - 1) * gradient_s, exact_s - moved_s,

@@ -1,17 +1,22 @@
 r"""Method ``dp``: the best training plan, exactly, by a dynamic program over ideals.
 
-A target T splits plans: is there one whose stages all take at most T? Chains of stages are built from the end of the
-pipeline, because the memory of a stage depends on the replicas from it to the end. A chain that covers everything
-outside an ideal is described by two numbers, the sum of its data-parallel degrees and its devices, and only chains
-that no other one undercuts in both are kept: whatever fits in front of a chain fits in front of one with less. Work
-that is left needs devices, which bounds the numbers from above; so few chains of an ideal survive where T is tight.
-Choices per layer are an exact knapsack (:func:`placekit.solvers.training_plan.knapsack.choose`), asked only where the
-fastest choices do not fit, and only for stages that would improve a chain.
+Question for a target T: is there a plan whose stages all take at most T?
 
-0. Where there are many ideals, those of a few linear orders give a first plan.
+- Chains of stages are built from the end of the pipeline, because the memory of a stage depends on the replicas from
+  the stage to the end.
+- A chain with all layers outside an ideal has two numbers: the sum of its data-parallel degrees, and its devices. A
+  chain is dropped if another chain of the ideal has no more of both, because every stage that fits before the first
+  fits before the second.
+- The remaining work needs devices, which bounds both numbers from above. So few chains survive if T is tight.
+- Choices per layer are an exact knapsack (:func:`placekit.solvers.training_plan.knapsack.choose`). It is solved only
+  for stages that would improve a chain and whose fastest choices do not fit.
+
+The search over targets:
+
+0. If there are many ideals, those of a few linear orders give a first plan.
 1. Targets grow from the fluid bound (all work on all devices) until one has a plan.
-2. Targets between the largest without and the smallest with a plan halve the gap.
-3. A target just below the best plan that has none proves it.
+2. Targets halve the gap between the largest target without a plan and the smallest with one.
+3. A target just below the best plan, if it has no plan, proves that plan.
 
 Every target without a plan is a lower bound, so an interrupted search has a plan and a bound.
 
@@ -39,19 +44,19 @@ from placekit.training.run import PlanRun
 __all__ = ["Sweep", "TrainingDp", "TrainingDpParams"]
 
 IMPROVEMENT = 0.9 * OPTIMALITY_TOLERANCE
-"""Relative: plans within this of the best known are not looked for; far above what sums of floats can lose."""
+"""Smallest relative improvement that is searched for; far above the rounding of sums."""
 GROWTH = (1.01, 1.03, 1.1, 1.3)
-"""Factors between targets while none has a plan; then comes the largest target of all."""
+"""Factors between targets while none has a plan; the largest target of all follows."""
 FINE = 2e-3
-"""Relative gap from which on the target is just below the best plan, not between it and the bound."""
+"""Relative gap below which the target is just below the best plan, not halfway to the bound."""
 FINE_OF_SOME = 5e-4
-"""The same for the first search over a few linear orders, which proves nothing."""
+"""Such a gap for the first search over a few linear orders, which proves nothing."""
 STEP_DOWN = 0.01
-"""Relative: how far below a plan from there the first target over all ideals is."""
+"""Relative distance of the first target over all ideals below the plan of the first search."""
 MANY_IDEALS = 1000
-"""More ideals than this are searched after those of a few linear orders."""
+"""Number of ideals above which a few linear orders are searched first."""
 MEMORY_STEPS, FEWER_MEMORY_STEPS = 40, 3
-"""Steps of bisection for the bytes that lack."""
+"""Steps of bisection for the missing bytes."""
 FLUID, TARGETS = "work over devices", "DP over ideals"
 
 
@@ -62,9 +67,10 @@ class TrainingDpParams:
     Parameters
     ----------
     max_ideals
-        Beyond so many, only prefixes of one topological order are cut, and nothing is proven beyond the fluid bound.
+        Largest number of ideals. Above it only prefixes of one topological order are used, and only the fluid bound is
+        proven.
     max_nodes
-        Nodes of the search for the choices of one stage.
+        Largest number of nodes of the search for the choices of one stage.
     """
 
     max_ideals: int = 60_000
@@ -72,7 +78,7 @@ class TrainingDpParams:
 
 
 class TrainingDp:
-    """Exact training plans over ideals, degrees and choices."""
+    """Method for exact training plans, over ideals, degrees and choices."""
 
     name: ClassVar[str] = "dp"
     guarantee: ClassVar[str] = "proven optimum"
@@ -104,26 +110,26 @@ class TrainingDp:
             return run.should_stop() or StopReason.FINISHED
 
     def _search(self, run: PlanRun, tables: Tables, ideals: Ideals) -> PlanSearch:
-        # after the proof that nothing fits, a search goes on for the bytes that lack
+        # after the proof that no plan fits, a search finds the missing bytes
         stop = lambda: run.should_stop() not in (None, StopReason.PROVED)  # noqa: E731
         return PlanSearch(tables, ideals, stop, self.params.max_nodes)
 
 
 class Sweep:
-    """Targets over one set of ideals, until the largest without a plan meets the best plan.
+    """Search over targets with one set of ideals, until the largest target without a plan meets the best plan.
 
     Parameters
     ----------
     run
-        Takes plans and bounds.
+        Run that receives plans and bounds.
     search
-        Looks for plans below a target.
+        Search for plans below a target.
     devices
-        Devices that can be used at all.
+        Number of devices that can be used.
     is_complete
-        Whether the ideals are all ideals, so that a target without a plan is a bound.
+        True if no ideal is missing, so that a target without a plan is a bound.
     counts
-        Counts the targets of several sweeps, and the pairs of ideals that were looked at.
+        Numbers of targets and of pairs of ideals, over several sweeps.
     """
 
     def __init__(
@@ -135,10 +141,10 @@ class Sweep:
         run.raise_bound(self.low_s, FLUID, tolerance=OPTIMALITY_TOLERANCE)
 
     def narrow(self, fine: float) -> StopReason:
-        """Go from target to target; with all ideals to a proof, else to a gap of `fine`."""
+        """Try targets, with all ideals until a proof, else until a gap of `fine`."""
         run = self.run
         factors = list(GROWTH)
-        was_given = run.objective is not None  # then few targets are left, and each is worth its price
+        was_given = run.objective is not None  # then few targets remain, and each is worth its time
         while True:
             high_s = run.objective
             if high_s is None:
@@ -158,7 +164,7 @@ class Sweep:
                 return reason
 
     def _try(self, target_s: float) -> StopReason | None:
-        """Look for a plan below the target, and keep what that proves; return why to end, or None to go on."""
+        """Search below the target and keep the plan or the bound; return why to end, or None to continue."""
         run, search = self.run, self.search
         plan, is_proof = _plan_below(search, target_s)
         self.counts.update(targets=1, pairs=search.pairs)
@@ -180,7 +186,7 @@ class Sweep:
         return None
 
     def _no_plan(self) -> StopReason:
-        """Prove that nothing fits, with the bytes that lack."""
+        """Prove that no plan fits, and report the missing bytes."""
         run, problem = self.run, self.run.problem
         if not problem.data_degrees:
             message = (
@@ -191,7 +197,7 @@ class Sweep:
             return run.prove_infeasible(Violation("devices", message, amount=lacking, unit="devices"))
         limit = problem.memory_bytes
         self._say_lacking(limit)
-        with suppress(Stopped):  # that nothing fits is proven already
+        with suppress(Stopped):  # infeasibility is already proven
             self._say_lacking(self._refuted_bytes(limit))
         return StopReason.PROVED
 
@@ -205,7 +211,7 @@ class Sweep:
         self.run.prove_infeasible(Violation("memory", message, amount=over, unit="bytes"))
 
     def _refuted_bytes(self, low: float) -> float:
-        """Return a memory limit, nearly the largest, with which no plan fits, however slow it is."""
+        """Return nearly the largest memory limit with which no plan fits, however slow."""
         search = self.search
         high = float((search.ideals.memory_a + search.ideals.memory_b)[:, -1].max()) * self.run.problem.num_devices
         high, steps = max(high, 2 * low), MEMORY_STEPS if len(search.ideals) <= MANY_IDEALS else FEWER_MEMORY_STEPS

@@ -1,4 +1,4 @@
-"""Kernel of the choices of one stage: a knapsack with choices.
+"""Kernel that picks the choices of one stage: a multiple-choice knapsack.
 
 Arrays come in tuples, in the order of :mod:`placekit.solvers.training_plan.tables`.
 """
@@ -16,9 +16,9 @@ __all__ = ["FITS", "GAVE_UP", "GREEDY", "TOO_MUCH", "choose", "holds"]
 
 FITS, TOO_MUCH, GAVE_UP = 1, 0, -1
 GREEDY = -1
-"""In the place of the most nodes: trade seconds for bytes greedily, and prove nothing."""
+"""Value of `max_nodes` that trades seconds for bytes greedily, without a proof."""
 _MAX_PIVOTS = 64
-"""Multipliers that are tried; the break points of the dual are few, and each one halves what is left."""
+"""Largest number of multipliers; the dual has few break points, and each multiplier halves them."""
 
 
 @njit
@@ -43,12 +43,12 @@ def choose(
     scratch: Any,
     picked: NDArray[np.int64],
 ) -> int:
-    """Look for one choice per layer of a stage within a time and a memory budget: a knapsack with choices.
+    """Find one choice per layer of a stage within budgets of time and memory.
 
-    1. The fastest choices, and those with the least memory, decide most stages.
-    2. A Lagrange multiplier for time, found by secants on the dual, proves that nothing fits or finds something.
-    3. A search over the choices whose regret under that multiplier is within the slack of the dual; equal layers take
-       their choices in one order.
+    1. The fastest choices, or those with the least memory, decide most stages.
+    2. A Lagrange multiplier for time, by secants on the dual, finds choices that fit or proves that there are none.
+    3. Otherwise a search visits the choices whose regret under the multiplier is within the slack of the dual. Equal
+       layers take their choices in one order.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ def choose(
     budget_s
         Seconds for the choices of all layers, of one replica.
     picked
-        ``[L]`` receives the choice of every layer of the stage, as a global index.
+        ``[L]`` output: global index of the choice of every layer of the stage.
 
     Returns
     -------
     int
-        `FITS`, `TOO_MUCH`, or `GAVE_UP` after `max_nodes` nodes; with `GREEDY` in their place, `FITS` only
-        where trading the most bytes per second, from the fastest choices on, ends within the budget.
+        `FITS`, `TOO_MUCH`, or `GAVE_UP` after `max_nodes` nodes. If `max_nodes` is `GREEDY`, the fastest choices are
+        traded for those that save the most bytes per second, and the answer is `FITS` if that ends within the budget.
     """
     offsets, time_s, gradient_bytes, memory_a, memory_b, extra_offsets, extra_other, extra_s, kind = choices
     item_layer, item_first, free, chosen, cost, held, original, regret, sums = scratch
@@ -101,7 +101,7 @@ def choose(
     if m_left <= memory_bytes:
         return FITS
     if max_nodes == GREEDY:
-        # picked holds the fastest: trade the most bytes per second until the stage fits
+        # picked has the fastest choices: trade for the most bytes per second until the stage fits
         while m_left > memory_bytes:
             best_trade, best_item, best_row = -1.0, -1, -1
             for i in range(n):
@@ -151,7 +151,7 @@ def choose(
             t_right, m_right = seconds, num_bytes
     slack = memory_bytes + price * budget_s - floor
     slack += 1e-12 * (memory_bytes + price * budget_s)
-    # rows of every item by regret, those beyond the slack left out; items without a choice are spent at once
+    # choices of every item by regret, up to the slack; items with one choice are fixed at once
     num_free = 0
     seconds, num_bytes = 0.0, 0.0
     for i in range(n):
@@ -187,7 +187,7 @@ def choose(
             num_bytes += held[first]
     if num_free == 0:
         return FITS if seconds <= budget_s and num_bytes <= memory_bytes else TOO_MUCH
-    # sums[0, f], sums[1, f]: least seconds and bytes of the free items from f on; [2:5, f]: what is spent before f
+    # sums[0, f], sums[1, f]: least seconds and bytes of the free items from f on; [2:5, f]: sums before f
     sums[0, num_free], sums[1, num_free] = 0.0, 0.0
     for f in range(num_free - 1, -1, -1):
         first, last = item_first[free[f]], item_first[free[f] + 1]

@@ -4,15 +4,15 @@ A stage fits into S seconds and M bytes only if for every price :math:`\lambda \
 
 .. math:: \sum_v \min_c \bigl( a_c y + b_c + \lambda p_c \bigr) \le M + \lambda S .
 
-The left side is a difference of sums over two ideals, so a few prices refute most stages in constant time, without a
-knapsack. Sums are kept for a grid of numbers y of microbatches in flight; a smaller y bounds a larger one.
+The left side is a difference of sums over two ideals. So a few prices refute most stages in constant time, without a
+knapsack. Sums exist for a grid of numbers y of microbatches in flight; a smaller y gives a bound for a larger one.
 
-Devices are bounded alike. A stage with degrees d and t in front of D replicas holds at least :math:`(D + d) / d`
-microbatches; d times its memory and time constraints, with :math:`d \ge 1` in front of what does not grow with D, give
+Devices are bounded in the same way. A stage with degrees d and t before D replicas holds at least :math:`(D + d) / d`
+microbatches. Multiply its memory and time constraints by d, and use :math:`d \ge 1` in the terms without D:
 
 .. math:: \sum_v \bigl( a_v (D + 1) + b_v + \lambda p_v \bigr) \le d \, (M + \lambda T),
 
-so all layers in front of D replicas need at least :math:`\sum_v \min_{t, c} t \, (a_c (D + 1) + b_c + \lambda p_c) /
+So all layers before D replicas need at least :math:`\sum_v \min_{t, c} t \, (a_c (D + 1) + b_c + \lambda p_c) /
 (M + \lambda T)` devices.
 """
 
@@ -26,9 +26,9 @@ from placekit.solvers.training_plan.tables import Ideals, Tables
 __all__ = ["Relaxation", "relax"]
 
 NUM_PRICES, FEWER_PRICES, MANY_IDEALS = 8, 4, 30_000
-"""Prices per degree and row: with eight their sums are one line of the cache. The first is 0."""
+"""Prices per degree and row, the first is 0; the sums of eight prices fill one cache line."""
 EVERY_ROW, STEP = 16, 1.2
-"""Microbatches in flight up to which every number has a row, and the ratio between rows from there on."""
+"""Largest number of microbatches in flight up to which every number has a row, and the ratio of later rows."""
 
 Relaxation = tuple[
     NDArray[np.int64],
@@ -78,7 +78,7 @@ def _prices(
     counts: NDArray[np.int64],
     num_prices: int,
 ) -> NDArray[np.float64]:
-    """``[Q]`` 0, and quantiles of the bytes that the choices save per second beyond the fastest."""
+    """Return ``[Q]`` 0 and quantiles of the bytes that choices save per second beyond the fastest choice."""
     fastest = np.repeat(first, counts)
     slower = time_s - time_s[fastest]
     saved = held[fastest] - held

@@ -1,4 +1,4 @@
-"""Plans below a target: the chains of the kernels, as stages with choices."""
+"""Search for plans below a target: chains of the kernels become stages with choices."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from placekit.training.plan import PlanStage, TrainingPlan
 __all__ = ["PlanSearch", "Stopped"]
 
 PAIRS_PER_CALL = 20_000_000
-"""Pairs of ideals between two looks at the clock: a fraction of a second, unless memory binds everywhere."""
+"""Pairs of ideals between two checks of the clock, usually a fraction of a second."""
 TIME_ROUNDING = 1e-11
-"""Relative: far above what the sums of a stage lose, far below what counts as an improvement."""
+"""Relative tolerance: far above the rounding of a stage's sums, far below the smallest improvement."""
 SUM_ROUNDING = 1e-14
-"""Relative to the sum over all layers: what differences of sums lose."""
+"""Rounding of differences of sums, relative to the sum over all layers."""
 MAX_NODES = 20_000
-"""Nodes of the search for the choices of one stage; what is given up is counted and proves nothing."""
+"""Largest number of nodes of the search for the choices of one stage; a search that gives up proves nothing."""
 
 
 class Stopped(Exception):  # noqa: N818  # no error: the user or the clock
@@ -32,21 +32,21 @@ class Stopped(Exception):  # noqa: N818  # no error: the user or the clock
 
 
 class PlanSearch:
-    """Looks for plans that keep every stage below a target.
+    """Search for plans that keep every stage below a target.
 
     Parameters
     ----------
     tables, ideals
         The problem, and the ideals at which a plan may be cut.
     should_stop
-        Asked between two calls of the kernel.
+        Called between two calls of the kernel.
     max_nodes
-        Nodes of the search for the choices of one stage.
+        Largest number of nodes of the search for the choices of one stage.
 
     Attributes
     ----------
     pairs, gave_up : int
-        Pairs of ideals looked at, and knapsacks given up, in the last search.
+        Numbers of pairs of ideals visited, and of knapsacks given up, in the last search.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PlanSearch:
         self._labels = np.zeros((1024, 6), dtype=np.int32)
 
     def slowest_s(self) -> float:
-        """Return seconds that no stage of any plan exceeds."""
+        """Return an upper bound on the seconds of any stage."""
         tables = self.tables
         extra = np.add.reduceat(
             np.append(tables.extra_s, 0.0), np.minimum(tables.extra_offsets[:-1], len(tables.extra_s))
@@ -92,16 +92,16 @@ class PlanSearch:
         row = tables.time_s + extra + tables.gradient_s_per_byte * tables.gradient_bytes
         most = np.maximum.reduceat(row, tables.choice_offsets[:-1]).reshape(-1, tables.num_layers)
         moved = tables.edge_in_s.sum(axis=1) + tables.edge_out_s.sum(axis=1)
-        # replicas multiply gradients by less than their number, and divide everything by it
+        # with d replicas gradients are multiplied by less than d, and everything is divided by d
         return 2.0 * float((most.sum(axis=1) + moved).max()) + 1e-300
 
     def below(
         self, target_s: float, memory_bytes: float | None = None, is_optimistic: bool = False
     ) -> TrainingPlan | None:
-        """Return a plan whose stages all take at most `target_s` (but for rounding); None if there is none.
+        """Return a plan whose stages all take at most `target_s`, up to rounding; None if none was found.
 
-        None is a proof unless `gave_up` is positive; with `is_optimistic` it is a proof then, too, but a plan may lack
-        choices that fit, and then has the fastest ones.
+        None is a proof unless `gave_up` is positive. With `is_optimistic` None is always a proof, but a plan may have
+        the fastest choices where no fitting ones are known.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class PlanSearch:
         return self._plan(int(front[0, 1]) - 1, limits)
 
     def _plan(self, label: int, limits: tuple[float, ...]) -> TrainingPlan:
-        """Follow the labels from the begin of the pipeline to its end."""
+        """Return the plan of a chain, from the start of the pipeline to its end."""
         stages = []
         while self._labels[label, 2] >= 0:
             rest, di, ti, before = (int(x) for x in self._labels[label, 2:6])
@@ -205,7 +205,7 @@ class PlanSearch:
 
 
 def _cut_sums(tables: Tables, ideals: Ideals) -> tuple[NDArray[np.uint64], NDArray[np.float64], NDArray[np.float64]]:
-    """``[I, W]`` where the edges that leave an ideal end, and ``[T, I]`` sums of their seconds at both ends."""
+    """Return ``[I, W]`` ends of the edges that leave an ideal, and ``[T, I]`` sums of their seconds at both ends."""
     num_ideals = len(ideals)
     ideal = np.repeat(np.arange(num_ideals), np.diff(ideals.cut_offsets))
     target = tables.edge_target[ideals.cut_edges]

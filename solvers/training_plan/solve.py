@@ -1,4 +1,4 @@
-"""The verb for training plans: a method by name works on a problem, and the judge signs the result."""
+"""Solving of training problems: a method plans, and the judge scores the plan."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["PLAN_METHODS", "plan_method", "solve_plan"]
 
 
 class PlanMethod(Protocol):
-    """Anything that turns a training problem into plans and bounds, told to a run."""
+    """Method that offers plans and bounds of a training problem to a run."""
 
     name: ClassVar[str]
     guarantee: ClassVar[str]
 
     def run(self, run: PlanRun) -> StopReason:
-        """Work on ``run.problem`` until done or told to stop; return why it ended."""
+        """Plan ``run.problem`` until done or told to stop; return why the method ended."""
         ...
 
 
@@ -74,18 +74,18 @@ def solve_plan(
     params: Mapping[str, Any] | None = None,
     on_progress: Callable[[Incumbent], None] | None = None,
 ) -> PlanResult:
-    """Plan the training of `problem` by `method`; the twin of :func:`placekit.solve.solve`.
+    """Plan the training of `problem` by `method`, as :func:`placekit.solve.solve` does for placements.
 
     Parameters
     ----------
     problem
-        What to plan.
+        Problem to plan.
     method
         A name of `PLAN_METHODS`.
     stop
-        When to stop, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default when the method is done.
+        Stop condition, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default the end of the method.
     seed
-        Kept in the result; every method here is deterministic.
+        Seed for the result; all methods here are deterministic.
     params
         Parameters of the method, by name.
     on_progress
@@ -114,7 +114,7 @@ def solve_plan(
 
 
 def _sign(run: PlanRun, method: str, reason: StopReason) -> PlanResult:
-    """Assemble the result from what the run holds."""
+    """Return the result of a run."""
     problem = run.problem
     loads: tuple[StageLoad, ...] = ()
     names: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-r"""A training problem as flat arrays, and its ideals, for the kernels.
+r"""Flat arrays of a training problem, and its ideals, for the kernels.
 
-An *ideal* holds with each layer all of its predecessors; stages are differences of ideals in a chain. Layers are
-numbered in topological order here (`order`), tensor degrees by their index. Sums over a stage are differences of
-sums over ideals. Every layer's choices are thinned: what is nowhere better than another choice is left out.
+An *ideal* is a set of layers that has all predecessors of its layers. Stages are differences of ideals in a chain, so
+sums over a stage are differences of sums over ideals. Layers are numbered in topological order (`order`), tensor
+degrees by their index. Dominated choices of a layer are left out.
 """
 
 from __future__ import annotations
@@ -23,30 +23,15 @@ class Tables:
 
     Parameters
     ----------
-    problem
-        The problem.
-    order
-        ``[L]`` layer of the problem at every position of the topological order.
-    tensor_degrees, data_degrees
-        ``[T]`` and ``[D]`` allowed degrees, rising.
-    edge_source, edge_target
-        ``[E]`` positions.
-    edge_in_s, edge_out_s
-        ``[T, E]`` seconds per microbatch that an edge costs the stage of its target and of its source, with the least
-        synchronisation of any choice.
-    choice_offsets
-        ``[T * L + 1]`` where the choices of (degree, position) begin, fastest first.
-    choice_index
-        ``[C]`` index of the choice in its layer.
-    time_s, gradient_bytes, memory_a, memory_b
-        ``[C]`` numbers of the choices.
-    extra_offsets, extra_other, extra_s
-        ``[C + 1]``, ``[X]``, ``[X]`` seconds beyond the least that a choice adds where the edge to the layer at
-        position `extra_other` crosses stages.
-    kind
-        ``[T * L]`` layers with equal numbers have equal kinds.
-    is_uniform
-        Whether choices of a layer differ in time and memory only, so that the fastest ones are the fastest stage.
+    problem The problem. order ``[L]`` layer of the problem at every position of the topological order. tensor_degrees,
+        data_degrees ``[T]`` and ``[D]`` allowed degrees, rising. edge_source, edge_target ``[E]`` positions. edge_in_s,
+        edge_out_s ``[T, E]`` seconds per microbatch that an edge costs the stage of its target, and the stage of its
+        source, with the least synchronisation of any choice. choice_offsets ``[T * L + 1]`` offsets of the choices of
+        (degree, position), fastest first. choice_index ``[C]`` index of the choice in its layer. time_s,
+        gradient_bytes, memory_a, memory_b ``[C]`` numbers of the choices. extra_offsets, extra_other, extra_s ``[C +
+        1]``, ``[X]``, ``[X]`` seconds above the least that a choice adds if the edge to the layer at position
+        `extra_other` crosses stages. kind ``[T * L]`` layers with equal numbers have equal kinds. is_uniform True if
+        choices of a layer differ in time and memory only: the fastest choices make the fastest stage.
     """
 
     problem: TrainingProblem
@@ -80,7 +65,7 @@ class Tables:
         return 4.0 / self.problem.num_microbatches / self.problem.bandwidth_bytes_per_s
 
     def per_layer(self, values: NDArray[np.float64], least: bool) -> NDArray[np.float64]:
-        """``[T, L]`` the value of the fastest choice, or the least of all choices."""
+        """Return ``[T, L]`` the value of the fastest choice, or the least value of all choices."""
         starts = self.choice_offsets[:-1]
         picked = np.minimum.reduceat(values, starts) if least else values[starts]
         return picked.reshape(len(self.tensor_degrees), self.num_layers)
@@ -160,11 +145,11 @@ class Tables:
 
 
 def _undominated(choices: tuple[tuple[int, Choice], ...]) -> list[tuple[int, Choice]]:
-    """Return the choices that no other one beats everywhere, fastest first; of equals the first."""
+    """Return the choices that no other choice dominates, fastest first; of equal choices the first."""
     kept: list[tuple[int, Choice]] = []
     rows: list[NDArray[np.float64]] = []
     for c, choice in sorted(choices, key=lambda pair: (*list(pair[1].values().values()), pair[0])):
-        # the order of values() puts what dominates before what it dominates
+        # the order of values() puts dominating choices before dominated ones
         row = np.array([choice.values()[name] for name in sorted(choice.values())])
         if not any((other <= row).all() for other in rows):
             kept.append((c, choice))
@@ -174,7 +159,7 @@ def _undominated(choices: tuple[tuple[int, Choice], ...]) -> list[tuple[int, Cho
 
 @dataclass(frozen=True)
 class Ideals:
-    """Ideals by rising size, the empty one first and the full one last. I ideals, W words.
+    """Ideals by rising size, from the empty to the full ideal. I ideals, W words.
 
     Parameters
     ----------
@@ -183,7 +168,7 @@ class Ideals:
     size
         ``[I]`` numbers of members.
     cut_offsets, cut_edges
-        ``[I + 1]`` and flat: the edges that leave every ideal.
+        ``[I + 1]`` offsets, and flat list, of the edges that leave every ideal.
     time_s, gradient_bytes, memory_a, memory_b
         ``[T, I]`` sums over each ideal: of the least time and gradients, and of the memory of the fastest choices.
     work_s
@@ -221,7 +206,7 @@ def all_ideals(tables: Tables, most: int) -> Ideals | None:
     for u, v in zip(tables.edge_source.tolist(), tables.edge_target.tolist(), strict=True):
         followers[u].append(v)
     sources = sum(1 << v for v, need in enumerate(needs) if need == 0)
-    level = {0: sources}  # ideal to the layers that can join it
+    level = {0: sources}  # layers that can be added, by ideal
     found: list[int] = []
     while level:
         found += level
@@ -245,7 +230,7 @@ def all_ideals(tables: Tables, most: int) -> Ideals | None:
 
 
 def some_ideals(tables: Tables, orders: list[NDArray[np.int64]]) -> Ideals:
-    """Return the prefixes of a few topological orders of positions; without one the empty and the full ideal."""
+    """Return the prefixes of a few topological orders; without orders the empty and the full ideal."""
     masks = {0, (1 << tables.num_layers) - 1}
     for order in orders:
         mask = 0
@@ -256,7 +241,7 @@ def some_ideals(tables: Tables, orders: list[NDArray[np.int64]]) -> Ideals:
 
 
 def linear_orders(tables: Tables) -> list[NDArray[np.int64]]:
-    """Return topological orders that differ much: by depth, by height and by their difference, with ties both ways."""
+    """Return diverse topological orders: by depth, by height and by their difference, with ties both ways."""
     n = tables.num_layers
     edges = sorted(zip(tables.edge_source.tolist(), tables.edge_target.tolist(), strict=True))
     depth, height = np.zeros(n), np.zeros(n)
@@ -271,7 +256,7 @@ def linear_orders(tables: Tables) -> list[NDArray[np.int64]]:
 
 
 def _repaired(n: int, edges: list[tuple[int, int]], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a topological order that takes what is first in `wanted` first."""
+    """Return a topological order that follows `wanted` as far as possible."""
     import heapq
 
     rank = np.empty(n, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Parts without gaps in the constraint program: an op between two of a part is in it, too."""
+"""Convexity in the constraint program: every op on a path between two ops of a part is in the part."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from placekit.solvers.assignment.cpsat.membership import Membership, Values
 __all__ = ["Convexity", "Gone"]
 
 Gone = dict[tuple[int, int], cp_model.IntVar]
-"""``f`` of :mod:`placekit.solvers.assignment.cpsat.model` by op and slot: a path has left the slot before the op."""
+"""``f`` of :mod:`placekit.solvers.assignment.cpsat.model` by op and slot: a path left the slot before the op."""
 
 
 @dataclass(frozen=True, slots=True)
 class Convexity:
-    """Order edges between original ops, whose classes need not be convex themselves.
+    """Rows for order edges between ops; classes of ops need not be convex themselves.
 
     Parameters
     ----------

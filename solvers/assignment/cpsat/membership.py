@@ -28,7 +28,7 @@ def interchangeable(flat: FlatProblem) -> list[list[int]]:
 
 
 class Membership(Protocol):
-    """Booleans ``x[c, s]``: class `c` is in slot `s`; absent where it may not be."""
+    """Booleans ``x[c, s]``: class `c` is in slot `s`; absent if not allowed there."""
 
     x: dict[tuple[int, int], cp_model.IntVar]
     device_of_slot: list[int]
@@ -46,8 +46,8 @@ class Membership(Protocol):
 class ByDevice:
     """Slots are the devices; interchangeable devices are opened in the order of the classes, largest first.
 
-    Class number j (by decreasing time) may go to the i-th device of a group only if an earlier class is on the
-    (i-1)-th: ``opened[i - 1, j - 1]``. Every placement has a renaming within the groups that obeys.
+    Class j (by decreasing time) may use the i-th device of a group only if an earlier class uses the (i-1)-th:
+    ``opened[i - 1, j - 1]``. Every placement satisfies this after renaming devices within groups.
     """
 
     def __init__(self, model: cp_model.CpModel, flat: FlatProblem) -> None:

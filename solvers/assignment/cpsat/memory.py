@@ -1,4 +1,4 @@
-"""Memory limits in the constraint program: of sizes that add up, and of memory that ops share."""
+"""Memory limits in the constraint program, for sizes that add up and for memory that ops share."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["MemoryRows"]
 
 
 class MemoryRows:
-    """Rows that keep every slot within its limit, made at once or where an answer breaks it.
+    """Rows that keep every slot within its limit, added at the start or when an answer breaks the limit.
 
     Parameters
     ----------
     proto
-        The model that they are added to.
+        The model.
     flat
         The problem.
     membership
-        Which slot a class is in.
+        Booleans of classes and slots.
     with_blocks
         The problem's contraction if memory that ops share is limited; None if it is not.
     """
@@ -58,14 +58,14 @@ class MemoryRows:
                 self.proto.add(cp_model.LinearExpr.weighted_sum(x, sizes.tolist()) <= most)
 
     def forbid_together(self, contraction: Contraction, device: NDArray[np.int64]) -> bool:
-        """Close the sets of classes that overfill a device, although the rows let them: by less than their rounding.
+        """Forbid sets of classes that overfill a device by less than the rounding of the rows.
 
-        Where memory that ops share does not fit, rows are added first.
+        If shared memory does not fit, missing rows are added first.
 
         Returns
         -------
         bool
-            True if there was such a set: the model is to be solved again.
+            True if the model changed and must be solved again.
         """
         before = len(self.covers)
         x = self.membership.x
@@ -81,13 +81,13 @@ class MemoryRows:
                 if not all((c, s) in x for c in range(self.num_classes) if inside[c]):
                     continue
                 literals = [~x[c, s] for c in range(self.num_classes) if inside[c]]
-                if not excess.grows:  # more classes may need less: only the very set is closed
+                if not excess.grows:  # a larger set may need less, so only this set is forbidden
                     literals += [x[c, s] for c in range(self.num_classes) if not inside[c] and (c, s) in x]
                 self.proto.add_bool_or(*literals)
         return len(self.covers) > before
 
     def _limit_at(self, contraction: Contraction, position: int) -> bool:
-        """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they were there."""
+        """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they exist."""
         key = (-1, position)
         if key in self.covers:
             return False

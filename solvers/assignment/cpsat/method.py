@@ -9,7 +9,7 @@ from placekit.solvers.params import CpsatParams
 __all__ = ["ONE_WORKER_UP_TO", "CpsatMethod", "num_workers"]
 
 ONE_WORKER_UP_TO = 1000
-"""Variables up to which one worker is enough, and the answer reproducible."""
+"""Largest number of variables for which one worker is enough; its answer is reproducible."""
 
 
 def num_workers(num_variables: int, asked: int | None = None) -> int:
@@ -18,7 +18,7 @@ def num_workers(num_variables: int, asked: int | None = None) -> int:
 
 
 class CpsatMethod(Method):
-    """Method ``cpsat``: what it is for every objective."""
+    """Method ``cpsat``: name and parameters for every objective."""
 
     name = "cpsat"
     params_type = CpsatParams

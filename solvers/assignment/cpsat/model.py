@@ -1,8 +1,8 @@
-r"""The constraint program: a CP-SAT model of a flat problem.
+r"""Constraint program of a flat problem, as a CP-SAT model.
 
 Booleans :math:`x_{cs}` (class c in slot s, :mod:`placekit.solvers.assignment.cpsat.membership`) and, only where the
-slot's kind pays for the net, :math:`q_{ns}` (net n touches slot s and leaves it); times in whole units, rounded down
-(:mod:`placekit.solvers.backends.scale`):
+slot's kind pays for the net, :math:`q_{ns}` (net n has classes in slot s and elsewhere); times in whole units, rounded
+down (:mod:`placekit.solvers.backends.scale`):
 
 .. math::
 
@@ -14,12 +14,12 @@ slot's kind pays for the net, :math:`q_{ns}` (net n touches slot s and leaves it
    \text{convex:}\quad & x_{us} \wedge \neg x_{vs} \Rightarrow f_{vs},\; f_{us} \Rightarrow f_{vs},\;
        \neg (x_{vs} \wedge f_{vs}) \quad \text{for every edge } u \to v
 
-The cut clauses are exact because the pins of a net are on one side iff each agrees with the first. Where the sum of
-work and transfers is replaced by their larger, there is one row for each. The number of subgraphs in the serial
-latency is replaced by the number of used slots, which is never larger, so that the optimum stays a lower bound.
-
-The objective of a placement that is known bounds the T from above: an optimal placement costs no more, and its integer
-loads are no larger than its true ones.
+- The cut clauses are exact: the pins of a net are on one side if and only if each agrees with the first.
+- With overlap the load is the larger of work and transfers, and there is one row for each.
+- For serial latency the number of used slots replaces the number of subgraphs. It is never larger, so the optimum
+  stays a lower bound.
+- The objective of a known placement bounds the T from above: an optimal placement costs no more, and its integer loads
+  are not above its true loads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["CpsatModel", "count_literals"]
 
 
 class CpsatModel:
-    """Variables, constraints, objective; and the way from placements to values and back.
+    """Variables, constraints and objective, and conversion between placements and values.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class CpsatModel:
     slot_cost_s
         Cost of a used slot, in seconds; only with `is_total`.
     times_paid
-        How often the slot cost is paid, at most; None for once per slot.
+        Largest number of times that the slot cost is paid; None for once per slot.
     convexity
         The order graph of the ops, if the parts must be convex; `flat` should not be ordered then.
     step
@@ -73,9 +73,9 @@ class CpsatModel:
     proto : cp_model.CpModel
         The model.
     memory : MemoryRows
-        Its memory limits, which may grow.
+        Memory limits of the model; rows may be added.
     scale : TimeScale
-        Its unit of time.
+        Unit of time of the model.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class CpsatModel:
             self._minimise_largest_load()
 
     def _constrain_teams(self, teams: TeamRows) -> None:
-        """At most so many devices in the slots that hold classes, and as many members with pins as a slot has room."""
+        """Limit the devices of used slots per kind, and the pinned members of a slot to its size."""
         if not len(teams.most):
             return
         seats, size = teams.seats, teams.takes.sum(axis=0)
@@ -197,7 +197,7 @@ class CpsatModel:
     # placements
 
     def encode(self, device: NDArray[np.int64]) -> Values | None:
-        """Return a value for every variable for ``[C]`` devices; None if the model has no room for the placement."""
+        """Return a value for every variable, for ``[C]`` devices; None if the model excludes the placement."""
         encoded = self.membership.encode(device)
         if encoded is None:
             return None
@@ -227,7 +227,7 @@ class CpsatModel:
         return self.membership.decode(slot)
 
     def hint(self, device: NDArray[np.int64]) -> bool:
-        """Start the search from ``[C]`` devices; return False if the model has no room for the placement."""
+        """Start the search from ``[C]`` devices; return False if the model excludes the placement."""
         values = self.encode(device)
         self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
         for index, value in (values or {}).items():
@@ -252,9 +252,9 @@ def count_literals(flat: FlatProblem, convexity: Convexity | None = None) -> flo
 
 
 def _narrow(flat: FlatProblem, ceiling_s: float | None) -> FlatProblem:
-    """Close the devices that are too slow for a class, given that a better placement is known."""
+    """Exclude devices that are too slow for a class, given a known placement."""
     if ceiling_s is None:
         return flat
-    # with two passes or overlap too: a class's work in one pass is at most that pass's largest load
+    # also right with two passes or overlap: the work of a class in a pass is at most the largest load of the pass
     work = flat.time_s.sum(axis=2)[:, flat.kind]
     return flat._replace(allowed=flat.allowed & (work <= ceiling_s * (1 + 1e-9)))

@@ -37,10 +37,10 @@ class AssignmentCpsat(CpsatMethod):
         return no_links(problem)
 
     def start(self, run: Run, contraction: Contraction) -> None:
-        """Find placements to set the unit by; none but the single devices unless an objective knows better."""
+        """Offer placements that set the unit of time; by default only the single devices."""
 
     def run(self, run: Run) -> StopReason:
-        """Build the model, its unit set by the best objective known, start it from that placement, and solve it."""
+        """Build the model with a unit from the best known objective, and solve it from that placement."""
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
@@ -56,9 +56,9 @@ class AssignmentCpsat(CpsatMethod):
 def solve_model(
     run: Run, contraction: Contraction, model: CpsatModel, workers: int, most_s: float = math.inf
 ) -> StopReason:
-    """Solve a model, from the best placement known; again as long as the judge refuses its answers.
+    """Solve a model from the best known placement, and again while `evaluate` finds its answers infeasible.
 
-    Every refused answer closes a set of classes, and there are finitely many.
+    Every such answer forbids a set of classes, so the loop ends.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ def solve_model(
     model
         Its model.
     workers
-        Number of CP-SAT's workers.
+        Number of workers of CP-SAT.
     most_s
-        The model is exact for placements below this many seconds: no bound is above.
+        Largest bound in seconds; the model is exact for placements below it.
     """
     num_variables = len(model.proto.proto.variables)
     run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
-    # the program counts subgraphs too low, so its objective is a promise only without that term
+    # the program undercounts subgraphs, so its objective is exact only without that term
     is_exact = not model.slot_used
     refused: list[NDArray[np.int64]] = []
 
@@ -105,7 +105,7 @@ def solve_model(
         if reason is not None:
             return reason
         if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN):
-            return StopReason.TIME  # CP-SAT gives up early where the rest of its time is too short for a next step
+            return StopReason.TIME  # CP-SAT ends early if its time is too short for a next step
         again = [model.memory.forbid_together(contraction, device) for device in refused]
         refused.clear()
         if not any(again):
@@ -123,7 +123,7 @@ def build_model(
     Raises
     ------
     ProgramTooLargeError
-        There is no memory for it, or no time: `left_s` returns the seconds left.
+        Memory or time is too short; `left_s` returns the seconds left.
     """
     problem = contraction.problem
     flat = flatten(contraction)

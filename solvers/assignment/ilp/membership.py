@@ -63,8 +63,8 @@ class Membership(Protocol):
 class AssignmentMembership:
     """Slots are the devices; interchangeable devices are opened in the order of the classes, largest first.
 
-    Symmetry: class number j (by decreasing time) may go to the i-th device of a group only if an earlier one is on
-    the (i-1)-th. ``opened[i, j]`` says so in two sparse rows instead of one dense one.
+    Symmetry: class j (by decreasing time) may use the i-th device of a group only if an earlier class uses the
+    (i-1)-th. ``opened[i, j]`` needs two sparse rows for this instead of one dense row.
     """
 
     def __init__(self, model: pulp.LpProblem, contraction: Contraction) -> None:
@@ -206,7 +206,7 @@ class OrderedMembership:
         """Return the devices: non-empty slots of a group take its devices in order."""
         slot = np.full(self.contraction.num_classes, len(self.slot_group) - 1, dtype=np.int64)
         for (c, s), variable in self.y.items():
-            if value.get(variable, 0.0) > 0.5:  # PuLP lists no variable that is in no row
+            if value.get(variable, 0.0) > 0.5:  # PuLP omits variables that are in no row
                 slot[c] = min(slot[c], s)
         free = [list(group) for group in self.contraction.interchangeable]
         device_of_class = np.zeros(self.contraction.num_classes, dtype=np.int64)

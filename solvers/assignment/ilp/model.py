@@ -1,7 +1,7 @@
-r"""The integer program: a PuLP model of a contracted problem.
+r"""Integer program of a contracted problem, as a PuLP model.
 
 With :math:`x_{cs} = 1` iff class :math:`c` is in slot :math:`s` (:mod:`placekit.solvers.assignment.ilp.membership`),
-and :math:`q_{ns} = 1` if net :math:`n` touches slot :math:`s` and leaves it,
+and :math:`q_{ns} = 1` if net :math:`n` has classes in slot :math:`s` and elsewhere,
 
 .. math::
 
@@ -13,9 +13,9 @@ and :math:`q_{ns} = 1` if net :math:`n` touches slot :math:`s` and leaves it,
    \text{convex:}\quad & f_{vs} \ge x_{us} - x_{vs},\; f_{vs} \ge f_{us},\; x_{vs} + f_{vs} \le 1
        \quad \text{for every edge } u \to v
 
-(:math:`f_{vs}`: some path left slot :math:`s` on its way to op :math:`v`). The cut rows are exact because all pins of a
-net are on one side iff each agrees with the producer. The number of subgraphs in the serial latency is replaced by the
-number of used devices, which is never larger: the optimum of the program is then a lower bound.
+(:math:`f_{vs}`: some path left slot :math:`s` on its way to op :math:`v`). The cut rows are exact: all pins of a net
+are on one side if and only if each agrees with the producer. For serial latency the number of used devices replaces the
+number of subgraphs. It is never larger, so the optimum of the program is then a lower bound.
 
 References
 ----------
@@ -53,21 +53,20 @@ from placekit.solvers.generic.coarsen import Contraction
 __all__ = ["CEILING", "IlpModel", "count_coefficients"]
 
 CEILING = 100.0
-"""Times are divided so that the best objective known is this much: solver tolerances are absolute."""
+"""Value of the best known objective in the units of the program: solver tolerances are absolute."""
 
 
 class IlpModel:
-    """Variables, constraints, objective; and the way from placements to values and back.
+    """Variables, constraints and objective, and conversion between placements and values.
 
     Parameters
     ----------
     contraction
         The contracted problem, under `Throughput` or `SerialLatency`.
     ceiling_s
-        Objective of a feasible placement, in seconds; None if none is known. No better placement runs a class where
-        it alone takes longer, so those places are closed, and a net that costs more only needs to cost more than the
-        ceiling. That keeps every coefficient of the program between 0 and about `CEILING`: solvers work with absolute
-        tolerances, and are wrong where coefficients differ by more than their precision.
+        Objective of a feasible placement, in seconds; None if none is known. A class is excluded from devices on which
+        the class alone takes longer, and a more costly net is clipped just above the ceiling. So all coefficients are
+        between 0 and about `CEILING`: solvers have absolute tolerances, and fail if coefficients differ too much.
     teams
         Rows of spare teams (:mod:`placekit.solvers.assignment.teams`).
 
@@ -131,7 +130,7 @@ class IlpModel:
     # constraints
 
     def _constrain_memory(self) -> None:
-        """At most `memory_bytes` per slot, in units of the limit."""
+        """Limit the bytes of every slot, in units of its limit."""
         size = self.contraction.memory_bytes
         for s, device in enumerate(self.membership.slot_device):
             limit = self._most_bytes[device]
@@ -141,7 +140,7 @@ class IlpModel:
                 self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}")
 
     def _limit_at(self, position: int) -> bool:
-        """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they were there."""
+        """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they exist."""
         key = (-1, position)
         if key in self.covers:
             return False
@@ -185,7 +184,7 @@ class IlpModel:
         return variable
 
     def _constrain_teams(self, teams: TeamRows) -> None:
-        """At most so many devices in the slots that hold classes, and as many members with pins as a slot has room."""
+        """Limit the devices of used slots per kind, and the pinned members of a slot to its size."""
         seats, size = teams.seats, teams.takes.sum(axis=0)
         for s in range(self.num_slots if len(teams.most) else 0):
             held = self.held[s] = self.lp.add_variable(f"held_{s}", cat="Binary")
@@ -201,11 +200,10 @@ class IlpModel:
             self.lp.addConstraint(row <= most, f"budget_{kind}")
 
     def forbid_together(self, device_of_op: NDArray[np.int64]) -> None:
-        """Close the sets of classes that overfill a device by less than the solver's tolerance.
+        """Forbid sets of classes that overfill a device by less than the solver's tolerance.
 
-        The judge counts bytes exactly, a solver does not: a set that it took although it does not fit may never
-        stand together on a device of that kind again (a cover inequality). Where memory that ops share does not fit,
-        rows are added first.
+        `evaluate` counts bytes exactly, a solver does not. A cover inequality forbids the set on all devices of the
+        kind. If shared memory does not fit, missing rows are added first.
         """
         problem = self.contraction.problem
         for excess in excesses(self.contraction, device_of_op):
@@ -216,14 +214,14 @@ class IlpModel:
             if cover in self.covers:
                 continue
             self.covers.add(cover)
-            # more classes may need less: then only the very set is closed
+            # a larger set may need less: then only this set is forbidden
             signs = np.where(excess.classes, 1.0, 0.0 if excess.grows else -1.0).tolist()
             for s in np.flatnonzero(self.kind_of_slot == kind).tolist():
                 row = linear_row(*((self.membership.at(c, s), sign) for c, sign in enumerate(signs) if sign))
                 self.lp.addConstraint(row <= int(excess.classes.sum()) - 1, f"cover_{len(self.covers)}_{s}")
 
     def _constrain_cuts(self) -> None:
-        """``q[n, s] = 1`` where net n touches slot s and leaves it, for slots that pay for the net."""
+        """Set ``q[n, s] = 1`` if net n has classes in slot s and elsewhere, for slots that pay for the net."""
         contraction, at = self.contraction, self.membership.at
         for n in range(contraction.num_nets):
             producer, *readers = contraction.pins_of(n).tolist()
@@ -240,7 +238,7 @@ class IlpModel:
                     self.lp.addConstraint(row <= 0, f"enters_{n}_{reader}_{s}")
 
     def _constrain_convexity(self) -> None:
-        """No path leaves a slot and returns; on the original ops, whose classes need not be convex themselves."""
+        """Forbid paths of ops that leave a slot and return; classes need not be convex themselves."""
         senders, receivers = self.contraction.problem.order_edges
         class_of_op, at = self.contraction.class_of_op, self.membership.at
         for s in range(self.num_slots):
@@ -270,7 +268,7 @@ class IlpModel:
         return [(([(self.cut[int(n), slot], 1.0)], 0.0), float(time[n])) for n in np.flatnonzero(time)]
 
     def _minimise_largest_load(self, loads: Loads) -> None:
-        """Let T be at least every slot's load, per pass if the schedule separates the passes."""
+        """Minimise T, which is at least the load of every slot, per pass if the schedule separates them."""
         passes = {"fw": [0], "bw": [1]} if loads.has_passes else {"all": [0, 1]}
         for name, of_pass in passes.items():
             level = self.level[name] = self.lp.add_variable(f"T_{name}", 0, CEILING * (1 + 1e-6))
@@ -283,7 +281,7 @@ class IlpModel:
         self.lp.setObjective(pulp.lpSum(self.level.values()))
 
     def _minimise_total(self, loads: Loads) -> None:
-        """Minimise everything, plus the cost of one subgraph per used device."""
+        """Minimise the sum of all loads, plus the cost of one subgraph per used device."""
         parts: list[tuple[Linear, float]] = []
         for s in range(self.num_slots):
             parts += self._work(s, [0, 1]) + self._moves(s, [0, 1])
@@ -297,7 +295,7 @@ class IlpModel:
 
     @property
     def is_exact(self) -> bool:
-        """False if the program counts subgraphs too low: then its objective promises nothing."""
+        """False if the program undercounts subgraphs: its objective is then only a lower bound."""
         return not self.device_used
 
     # placements
@@ -361,7 +359,7 @@ def count_coefficients(contraction: Contraction) -> float:
 
 
 def _narrow(contraction: Contraction, ceiling_s: float | None) -> Contraction:
-    """Close the devices that are too small for a class, or too slow for it if a better placement is known."""
+    """Exclude devices that are too small for a class, or too slow given a known placement."""
     platform = contraction.problem.platform
     fits = contraction.memory_bytes[:, None] <= platform.memory_limits_bytes
     if ceiling_s is not None:

@@ -1,4 +1,4 @@
-"""The chain of slots: in which order the blocks of an acyclic placement may come.
+"""Chain of slots that contains every order of the devices of an acyclic placement.
 
 In an acyclic placement the devices form a chain, but the order of their kinds is itself a choice. Instead of a
 permutation, the ordered formulation uses a fixed chain of *slots*, each of one group of interchangeable devices, that
@@ -16,8 +16,8 @@ __all__ = ["embed", "slot_chain"]
 def slot_chain(counts: Sequence[int]) -> list[int]:
     """Return a sequence of group indices that contains every order of the multiset with these `counts`.
 
-    The largest group separates the others, whose own chain fills every gap; or, where that is shorter, every group
-    takes one slot in each of ``sum(counts)`` rounds.
+    The shorter of two chains: the largest group, with the chain of the others in every gap; or one slot of every group
+    in each of ``sum(counts)`` rounds.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def embed(sequence: Sequence[int], chain: Sequence[int]) -> list[int]:
     Raises
     ------
     ValueError
-        It is none.
+        `sequence` is no subsequence.
 
     Examples
     --------

@@ -32,9 +32,9 @@ from placekit.solvers.params import IlpParams
 __all__ = ["AssignmentIlp", "IlpMethod"]
 
 SOLVER_SHARE = 0.8
-"""Share of the time left that the solver may take; the rest is for the proof of what it says."""
+"""Share of the remaining time for the solver; the rest is for proving its bound."""
 CLAIM_SLACK = 1e-5
-"""Allowed on a solver's objective, relative and to the ceiling: binaries are integral within a tolerance only."""
+"""Tolerance of a solver's objective, relative and to the ceiling: binaries are integral only within a tolerance."""
 
 
 Values = dict[pulp.LpVariable, float]
@@ -51,7 +51,7 @@ class PulpModel(Protocol[Answer]):
     unit_s
         Seconds per unit of its objective.
     covers
-        What `forbid_together` has closed.
+        Sets that `forbid_together` has forbidden.
     """
 
     lp: pulp.LpProblem
@@ -60,20 +60,20 @@ class PulpModel(Protocol[Answer]):
 
     @property
     def is_exact(self) -> bool:
-        """False if its objective promises nothing to the judge."""
+        """False if the objective of the program is only a lower bound."""
         ...
 
     def decode(self, values: Values) -> Answer:
-        """Return the answer that the solver's values stand for."""
+        """Return the answer from the values of the solver."""
         ...
 
     def forbid_together(self, answer: Answer, /) -> None:
-        """Close what a device cannot hold, although the solver took it within its tolerance."""
+        """Forbid what a device cannot hold and the solver accepted within its tolerance."""
         ...
 
 
 class IlpMethod(Method):
-    """Method ``ilp``: what it is for every objective."""
+    """Method ``ilp``: name and parameters for every objective."""
 
     name = "ilp"
     params_type = IlpParams
@@ -81,9 +81,9 @@ class IlpMethod(Method):
     params: IlpParams
 
     def solve(self, run: Run, model: PulpModel[Answer], encode: Callable[[Placement], Values | None]) -> StopReason:
-        """Solve a model, from the best placement known; again as long as its answers have to be closed.
+        """Solve a model from the best known placement, and again while an answer had to be forbidden.
 
-        A problem with few placements is enumerated instead: the tree of its program would take longer.
+        A problem with few placements is enumerated instead, which is faster.
         """
         if self.params.mps is not None:
             self._write_mps(model.lp, Path(self.params.mps))
@@ -91,10 +91,10 @@ class IlpMethod(Method):
         if reason is not None:
             return reason
         while True:
-            variables = model.lp.variables()  # slow to ask for
+            variables = model.lp.variables()  # slow
             run.info |= {"variables": len(variables), "constraints": model.lp.numConstraints()}
             num_covers = len(model.covers)
-            refused: list[Answer] = []  # rows may join the program only when the solver has ended
+            refused: list[Answer] = []  # rows can be added only after the solver has ended
             if self.params.solver == "HiGHS":
                 start = None if run.placement is None else encode(run.placement)
                 reason = self._solve_with_highs(run, model, variables, start, refused)
@@ -182,7 +182,7 @@ class IlpMethod(Method):
         has_solution = model.lp.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
         if has_solution and None not in values.values():
             self._offer(run, model, values, None, refused)
-            # PuLP passes no dual bound on: only "optimal", within the gap that was asked for, is one
+            # PuLP reports no dual bound: only "optimal", within the requested gap, gives one
             if model.lp.sol_status == pulp.LpSolutionOptimal:
                 bound = claimed_s(pulp.value(model.lp.objective) * (1 - gap), model.unit_s)
                 run.raise_bound(bound, f"{self.params.solver} optimum")
@@ -197,10 +197,10 @@ class AssignmentIlp(IlpMethod):
         return no_links(problem)
 
     def start(self, run: Run, contraction: Contraction) -> None:
-        """Find placements to scale the program by; none but the single devices unless an objective knows better."""
+        """Offer placements that scale the program; by default only the single devices."""
 
     def run(self, run: Run) -> StopReason:
-        """Build the program, scaled by the objective of the best placement known, start it from that, and solve it."""
+        """Build the program, scaled by the best known objective, and solve it from that placement."""
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
@@ -234,5 +234,5 @@ def claimed_s(bound: float, unit_s: float) -> float:
 
 
 def certified_s(bound: float, unit_s: float) -> float:
-    """Return a bound that is proven in floating point in seconds, less what coefficients and sums are rounded by."""
+    """Return a bound in seconds that is proven in floating point, less the rounding of coefficients and sums."""
     return math.nextafter(bound * (1 - ROUNDING) * unit_s, -math.inf)
