@@ -46,7 +46,7 @@ def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: s
 
     Notes
     -----
-    Ops stand as in :func:`~placekit.plotting.plot_graph.plot_graph`; a graph much longer than wide is folded into
+    Ops stand as in :func:`~placekit.plotting.plot_graph.draw_graph`; a graph much longer than wide is folded into
     rows, every other one from right to left. Skip connections are arcs. O(ops log ops + edges).
     """
     weight = np.asarray(weight, dtype=np.float64)

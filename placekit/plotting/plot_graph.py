@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from placekit.model.graph import OpGraph
     from placekit.model.placement import Placement
-    from placekit.model.problem import Problem
 
-__all__ = ["DEVICE_COLORS", "EDGE_COLORS", "draw_graph", "ends_of", "plot_graph"]
+__all__ = ["DEVICE_COLORS", "EDGE_COLORS", "draw_graph", "ends_of"]
 
 DEVICE_COLORS = (
     "#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#ccb974", "#64b5cd", "#8c6d46", "#d98cb3", "#5f7f3f", "#7f7f7f",
@@ -35,34 +34,19 @@ _NAMED = 8
 _NAME_LENGTH = 24
 
 
-def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -> Axes:
+def draw_graph(graph: OpGraph, placement: Placement, weight: NDArray[np.float64], ax: Axes | None = None) -> Axes:
     """Draw ops as dots in layers from inputs to outputs; tensors that cross devices or teams stand out.
 
-    The area of a dot grows with the time of its op on its device. A long graph is folded into rows, every other one
-    from right to left; skip connections are arcs.
+    A long graph is folded into rows, every other one from right to left; skip connections are arcs.
 
     Parameters
     ----------
-    problem
-        The problem.
-    placement
-        A placement of its ops.
-    ax
-        Axes to draw on; those of a new figure if None.
-    """
-    kind = problem.platform.kind_of_device[placement.device_of_op]
-    return draw_graph(problem.graph, placement, problem.costs.op_time_s[np.arange(len(kind)), kind], ax)
-
-
-def draw_graph(graph: OpGraph, placement: Placement, weight: NDArray[np.float64], ax: Axes | None = None) -> Axes:
-    """Draw a graph like `plot_graph`, without a problem.
-
-    Parameters
-    ----------
-    graph, placement, ax
-        As for `plot_graph`.
+    graph, placement
+        The graph, and a placement of its ops.
     weight
         ``[num_ops]`` what the areas of the dots grow with: seconds, or operations.
+    ax
+        Axes to draw on; those of a new figure if None.
     """
     from matplotlib.collections import EllipseCollection
 

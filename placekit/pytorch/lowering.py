@@ -36,8 +36,6 @@ class Lowered:
         ``[num_ops]`` path of the calling module.
     node_of_op
         ``[num_ops]`` index of the node in the program; -1 for inputs, outputs and assignments.
-    parameter_bytes
-        Bytes of all parameters that are read, one memory once.
     shared_weights
         Bytes of each parameter memory that several ops read, and those ops.
     unknown
@@ -55,7 +53,6 @@ class Lowered:
     colocation: NDArray[np.int64]
     module_of_op: tuple[str, ...]
     node_of_op: tuple[int, ...]
-    parameter_bytes: float
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...]
     unknown: Mapping[str, int]
     in_place: frozenset[int]
@@ -107,7 +104,6 @@ def lower(program: TorchProgram, where: Path) -> Lowered:
         colocation=lowering.colocation(),
         module_of_op=tuple(lowering.modules),
         node_of_op=tuple(lowering.nodes),
-        parameter_bytes=sum(program.storage_bytes[key] for key in lowering.read_storage),
         shared_weights=tuple(
             (float(program.storage_bytes[key]), tuple(ops))
             for key, ops in lowering.read_storage.items()

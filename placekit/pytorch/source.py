@@ -4,7 +4,7 @@ Every call of an operator that makes a tensor is an op, named by the path of its
 (``layers.0.mlp.up.linear``); inputs and outputs of the model are ops, too, as with the other readers. Parameters,
 buffers and constants, and views of these, are no ops: their bytes are weights of the ops that read them. A weight that
 two ops read (tied embeddings) counts at each of them, because the devices of both need it;
-`TorchSource.parameter_bytes` counts it once. Sizes and other numbers that a program computes are known once its shapes
+`ModelSource.weight_bytes` counts it once. Sizes and other numbers that a program computes are known once its shapes
 are, and no ops either.
 """
 
@@ -50,8 +50,6 @@ class TorchSource(ModelSource):
 
     Parameters
     ----------
-    parameter_bytes
-        Bytes of everything that the module holds and the program reads, tied weights once.
     module_of_op
         ``[num_ops]`` path of the module that every op is called by; empty for inputs, outputs and the top.
     unknown_operators
@@ -62,7 +60,6 @@ class TorchSource(ModelSource):
         Its tensors by path, of a module in memory; those of a file are read when they are needed.
     """
 
-    parameter_bytes: float = 0.0
     module_of_op: tuple[str, ...] = ()
     unknown_operators: Mapping[str, int] = field(default_factory=dict)
     lowered: Lowered | None = None
@@ -70,7 +67,7 @@ class TorchSource(ModelSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         _, values = super().__reduce__()
-        own = (self.parameter_bytes, self.module_of_op, dict(self.unknown_operators), self.lowered)
+        own = (self.module_of_op, dict(self.unknown_operators), self.lowered)
         if self.held is None:
             return _restored, (*values, *own, None)
         torch, content = require_torch("sending a PyTorch program"), io.BytesIO()
@@ -233,7 +230,6 @@ def source_of_program(
         shapes=given,
         shared_weights=lowered.shared_weights,
         attention=lowered.attention,
-        parameter_bytes=lowered.parameter_bytes,
         module_of_op=lowered.module_of_op,
         unknown_operators=lowered.unknown,
         lowered=lowered,

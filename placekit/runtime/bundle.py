@@ -207,7 +207,6 @@ def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> t
         input_names=tuple(each.name for each in manifest.inputs),
         output_names=tuple(each.name for each in manifest.outputs),
         cuts=cut_tensors(stages, num_bytes),
-        has_state=any(_has_state(stage) for stage in stages),
     )
     return plan, manifest.queue_size
 

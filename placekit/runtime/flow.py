@@ -50,15 +50,12 @@ class Wiring:
         ``[num_stages + 2]`` slots of each node's ring; the sink has none, its entry is not used.
     writer
         Node that writes each tensor that is read by another one.
-    team_size
-        ``[num_stages]`` members of the team of each stage.
     """
 
     producers: tuple[tuple[int, ...], ...]
     consumers: tuple[tuple[int, ...], ...]
     depth: tuple[int, ...]
     writer: dict[TensorKey, int]
-    team_size: tuple[int, ...]
 
     @property
     def num_stages(self) -> int:
@@ -133,7 +130,6 @@ def wire(plan: StagePlan, queue_size: int) -> Wiring:
         tuple(map(tuple, consumers)),
         tuple(depth),
         writer,
-        tuple(len(stage.members) for stage in plan.stages),
     )
 
 

@@ -26,7 +26,6 @@ from placekit.cost_models.openvino.few_stages import few_stages
 from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
 from placekit.io.model import ModelSource
-from placekit.io.openvino_graph import STATEFUL
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
@@ -73,7 +72,6 @@ def plan_openvino_stages(source: ModelSource, placement: Placement, platform: Pl
         input_names=tuple(parameter.get_friendly_name() for parameter in model.get_parameters()),
         output_names=_output_names(model),
         cuts=cut_tensors(stages, bytes_of_outputs(stages)),
-        has_state=not STATEFUL.isdisjoint(graph.op_types),
     )
 
 

@@ -124,8 +124,6 @@ class StagePlan:
         ``[num_inputs]`` names of the inputs; ``[num_outputs]`` unique names of the outputs.
     cuts
         Tensors between stages, by producing stage.
-    has_state
-        Whether the model remembers something from one inference to the next.
     """
 
     name: str
@@ -136,7 +134,6 @@ class StagePlan:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     cuts: tuple[CutTensor, ...]
-    has_state: bool = False
 
     @cached_property
     def teams(self) -> tuple[tuple[Device, ...], ...]:

@@ -137,7 +137,6 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
             f"{name}#{number + 1}" if number else name for name, number in zip(program.outputs, seen, strict=True)
         ),
         cuts=cut_tensors(stages, sizes),
-        has_state=bool(lowered.states),
     )
 
 

@@ -32,7 +32,7 @@ from placekit.model.errors import InvalidFileError
 from placekit.model.problem import Problem
 from placekit.plotting.canvas import figure_of
 from placekit.plotting.layout import layered_positions
-from placekit.plotting.plot_graph import plot_graph
+from placekit.plotting.plot_graph import draw_graph
 
 pytestmark = pytest.mark.xdist_group("report")  # one process makes the results, once
 
@@ -325,7 +325,7 @@ def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
 
     from placekit.model.placement import Placement
 
-    axes = plot_graph(diamond, Placement.of(diamond, [1, 1, 2, 1]))
+    axes = draw_graph(diamond.graph, Placement.of(diamond, [1, 1, 2, 1]), np.ones(4))
     (dots,) = (each for each in axes.collections if isinstance(each, EllipseCollection))
     colors = np.asarray(dots.get_facecolor())
     assert len(colors) == 4
@@ -348,7 +348,7 @@ def test_a_chain_on_many_devices_leaves_room_for_its_legend(num_devices: int) ->
     from placekit.model.placement import Placement
 
     problem = generate("chains", 40, seed=1, num_devices=num_devices)
-    axes = plot_graph(problem, Placement.of(problem, np.arange(40) % num_devices))
+    axes = draw_graph(problem.graph, Placement.of(problem, np.arange(40) % num_devices), np.ones(40))
     figure = figure_of(axes)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -99,7 +99,7 @@ def test_models_of_transformers(name: str) -> None:
     experts = 2 * 32 * 2 * 3 * 2 * 64 * 128 if name == "mixtral" else 0
     assert counted == pytest.approx(counter.get_total_flops() + experts, rel=0.01)
     held = {each.untyped_storage()._cdata: each.numel() * each.element_size() for each in module.parameters()}
-    assert source.parameter_bytes == pytest.approx(sum(held.values()), rel=0.02)  # and small buffers
+    assert source.weight_bytes == pytest.approx(sum(held.values()), rel=0.02)  # and small buffers
 
 
 def network(layer: str, **options: Any) -> Any:
@@ -129,7 +129,7 @@ def test_models_of_torch_geometric(layer: str, options: dict[str, Any]) -> None:
     module = network(layer, **options)
     source = read_torch(module, (torch.zeros(20, 8), RING))
     assert not source.unknown_operators
-    assert source.parameter_bytes == sum(each.numel() * each.element_size() for each in module.parameters())
+    assert source.weight_bytes == sum(each.numel() * each.element_size() for each in module.parameters())
     assert any(name.startswith("second.") for name in source.graph.op_names)
 
 

@@ -53,7 +53,7 @@ def test_a_file_gives_the_graph_of_its_module(name: str, saved: Callable[[str], 
     exported, path = saved(name)
     of_module, of_file = read_torch(exported, name=name), read_pt2(path)
     assert of_file.graph == of_module.graph
-    assert of_file.parameter_bytes == of_module.parameter_bytes
+    assert of_file.weight_bytes == of_module.weight_bytes
     assert of_file.module_of_op == of_module.module_of_op
     assert of_file.content_hash == of_module.content_hash
     assert not of_file.unknown_operators
@@ -72,7 +72,7 @@ def test_every_parameter_and_every_product_is_accounted_for(
     source = read_torch(module, args)
     held = {each.untyped_storage()._cdata: each for each in (*module.parameters(), *module.buffers())}
     read = [each for each in held.values() if each.dtype.is_floating_point]  # batch norm's counter is not read
-    assert source.parameter_bytes == sum(each.untyped_storage().nbytes() for each in read)
+    assert source.weight_bytes == sum(each.untyped_storage().nbytes() for each in read)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         module(*args)
     dense = {"MatMul", "Convolution", "GroupConvolution", "ConvolutionBackpropData", "ScaledDotProductAttention"}
@@ -122,7 +122,7 @@ def test_a_tied_weight_is_on_every_device_that_reads_it() -> None:
     graph = source.graph
     assert graph.op_weight_bytes[graph.op_index["embedding.embedding"]] == table
     assert graph.op_weight_bytes[graph.op_index["head.linear"]] == table
-    assert graph.op_weight_bytes.sum() == source.parameter_bytes + table
+    assert graph.op_weight_bytes.sum() == source.weight_bytes + table
 
 
 def test_a_view_of_a_weight_counts_all_of_it(saved: Callable[[str], tuple[Any, Path]]) -> None:
@@ -133,7 +133,7 @@ def test_a_view_of_a_weight_counts_all_of_it(saved: Callable[[str], tuple[Any, P
         assert weights["cat"] == 100 * 8 * 4
         assert weights["mul"] == 8 * 4
         assert (weights["add_1"] if "add_1" in weights else weights["add#2"]) == 2 * 8 * 4
-        assert source.parameter_bytes == (100 * 8 + 8 + 4 * 8) * 4
+        assert source.weight_bytes == (100 * 8 + 8 + 4 * 8) * 4
 
 
 def test_a_buffer_that_is_changed_by_a_view_stays_with_its_reader() -> None:
@@ -203,7 +203,7 @@ def test_open_dimensions_take_the_sizes_that_are_given(tmp_path: Path) -> None:
         assert small.inputs[0].shape == (5, 8)
         assert large.inputs[0].shape == (50, 8)
         np.testing.assert_allclose(large.graph.op_flops, 10 * small.graph.op_flops)
-        assert large.parameter_bytes == small.parameter_bytes
+        assert large.weight_bytes == small.weight_bytes
         assert large.content_hash != small.content_hash
 
 
@@ -408,7 +408,7 @@ def test_archives_without_a_program(saved: Callable[[str], tuple[Any, Path]], tm
     with pytest.raises(InvalidFileError, match="no program of torch"):
         read_pt2(without)
     bare = rewritten(path, tmp_path / "b.pt2", lambda name, old: None if "weights_config" in name else old)
-    assert read_pt2(bare).parameter_bytes == read_pt2(path).parameter_bytes  # nothing is tied here
+    assert read_pt2(bare).weight_bytes == read_pt2(path).weight_bytes  # nothing is tied here
     huge = rewritten(path, tmp_path / "c.pt2", lambda name, old: b"1" * (129 << 20) if "/models/" in name else old)
     with pytest.raises(InvalidFileError, match="are the limit"):
         read_pt2(huge)

@@ -58,7 +58,7 @@ def test_a_plan_reads_back(convnet_plan: StagePlan, tmp_path: Path) -> None:
     write_bundle(convnet_plan, tmp_path / "b", queue_size=3)
     plan, queue_size = read_bundle(tmp_path / "b")
     assert queue_size == 3
-    for name in ("name", "input_keys", "output_keys", "input_names", "output_names", "cuts", "has_state", "devices"):
+    for name in ("name", "input_keys", "output_keys", "input_names", "output_names", "cuts", "devices"):
         assert getattr(plan, name) == getattr(convnet_plan, name), name
     for read, written in zip(plan.stages, convnet_plan.stages, strict=True):
         assert (read.name, read.members, read.op_names) == (written.name, written.members, written.op_names)
@@ -173,7 +173,6 @@ def test_state_is_kept_from_sample_to_sample(saved: Callable[[ov.Model], ModelSo
     model = ov.Model([opset.result(total)], [assign], [x], "running_sum")
     source = saved(model)
     write_bundle(placed_plan(source, [0] * source.graph.num_ops), tmp_path / "b")
-    assert read_bundle(tmp_path / "b")[0].has_state
     with runtime.load(tmp_path / "b") as pipe:
         sums = [next(iter(pipe([np.ones((1, 2), np.float32)]).values()))[0, 0] for _ in range(3)]
     assert sums == [1, 2, 3]

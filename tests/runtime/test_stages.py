@@ -70,7 +70,6 @@ def test_any_placement_is_cut_into_stages_in_an_order_in_which_they_run(
     ]
     assert sorted(name for stage in plan.stages for name in stage.op_names) == sorted(works)
     assert all(devices[name] == stage.device.name for stage in plan.stages for name in stage.op_names)
-    assert not plan.has_state
 
 
 def test_several_outputs_of_one_op_are_cut_by_port(saved: Saved, make_convnet: Callable[[], ov.Model]) -> None:
@@ -180,12 +179,10 @@ def test_state_stays_with_its_ops(saved: Saved) -> None:
     """They are one stage, what reads it can be another; where the ends of the model are placed plays no role."""
     source = saved(stateful())
     plan = placed(source, {name: "B" for name in source.graph.op_names if name not in {"x"}})
-    assert plan.has_state
     assert [(stage.device.name, stage.inputs) for stage in plan.stages] == [("B", (("x", 0),))]
     assert plan.output_keys == plan.stages[0].outputs == (("relu", 0),)
     spread = placed(source, {"relu": "B"})
     assert [(stage.device.name, len(stage.model.get_variables())) for stage in spread.stages] == [("A", 1), ("B", 0)]
-    assert spread.has_state
     with pytest.raises(UnsupportedProblemError, match="variable 'v': ops 'read' and 'write' keep its state"):
         placed(source, {"write": "B"})
 
