@@ -1,4 +1,4 @@
-r"""The one judge of training plans, written from the formulas.
+r"""Judge of training plans, written from the formulas.
 
 For a stage of layers :math:`S` with data-parallel degree :math:`d` and tensor-parallel degree :math:`t`, with one
 choice per layer (time :math:`p`, gradient bytes :math:`w`, memory :math:`a, b`), :math:`N` microbatches and bandwidth
@@ -11,9 +11,9 @@ choice per layer (time :math:`p`, gradient bytes :math:`w`, memory :math:`a, b`)
         + \frac{4 (d - 1)}{d N} \sum_{v \in S} w_v \Bigr],
     \qquad \text{memory} = \sum_{v \in S} (a_v y + b_v),
 
-where :math:`\delta(S)` are the edges between the stage and others, :math:`\text{sync}_e` the extra bytes of the end
-inside, and :math:`y = \lceil \sum_{s' \ge s} d_{s'} / d_s \rceil` the microbatches in flight. The objective is the
-largest time of a stage: seconds per microbatch in the steady state.
+where :math:`\delta(S)` are the edges between the stage and others, :math:`\text{sync}_e` the extra bytes of the edge's
+end in the stage, and :math:`y = \lceil \sum_{s' \ge s} d_{s'} / d_s \rceil` the microbatches in flight. The objective
+is the largest time of a stage, in seconds per microbatch.
 
 References
 ----------
@@ -33,7 +33,7 @@ from placekit.training.problem import TrainingProblem
 __all__ = ["PlanEvaluation", "StageLoad", "evaluate_plan"]
 
 PASSES, RECOMPUTED_PASSES = 3, 4
-"""Time of forward and backward in forward passes: the backward pass takes two, recomputation one more."""
+"""Time of forward and backward together, in forward passes: backward takes two, recomputation one more."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class StageLoad:
     compute_s, transfer_s, sync_s
         Seconds per microbatch of layers, of edges between stages, and of gradients; `load_s` is their sum.
     forward_s
-        The part of `compute_s` that is the forward pass: a third, or a quarter where it is computed twice.
+        Seconds of the forward pass in `compute_s`: a third, or a quarter with recomputation.
     memory_bytes, held_bytes
-        Bytes of each device, and those of them that each microbatch in flight holds.
+        Bytes on each device, in total and for each microbatch in flight.
     in_flight
-        Microbatches that each device holds.
+        Number of microbatches that each device holds.
     num_layers, data_degree, tensor_degree
-        Of the stage.
+        Size and degrees of the stage.
     """
 
     compute_s: float
@@ -74,7 +74,7 @@ class PlanEvaluation:
     Parameters
     ----------
     objective
-        Seconds per microbatch of the slowest stage; None if the plan is broken in a way that has no number.
+        Seconds per microbatch of the slowest stage; None for a plan whose structure is invalid.
     stages
         Load of every stage.
     violations
@@ -165,7 +165,7 @@ def _layer_bytes(problem: TrainingProblem, tensor_degree: int, in_flight: int, l
 
 
 def _structure_violations(problem: TrainingProblem, plan: TrainingPlan) -> list[Violation]:
-    """Return what keeps the plan from having a number: layers, degrees or choices that do not exist, and order."""
+    """Return violations that leave the plan without an objective: unknown layers, degrees or choices, wrong order."""
     broken: list[Violation] = []
     stage_of: dict[int, int] = {}
     if not plan.stages:

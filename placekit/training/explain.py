@@ -1,4 +1,4 @@
-"""Why a training plan is as good as it is, and what would make it better, in sentences."""
+"""Explanation of a training plan in sentences: its bottleneck, and what would make it better."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from placekit.training.result import PlanResult
 __all__ = ["explain_plan"]
 
 TIGHT = 0.98
-"""Share of the memory limit from which on a stage is called full."""
+"""Share of the memory limit above which a stage is called full."""
 
 
 def explain_plan(
     problem: TrainingProblem, result: PlanResult, solve_plan: Callable[[TrainingProblem], PlanResult] | None = None
 ) -> list[str]:
-    """Return sentences about a plan: the slowest stage, memory, idle devices; and what more of something would bring.
+    """Return sentences about a plan: slowest stage, memory, idle devices, and the gain from more resources.
 
     Parameters
     ----------
     problem, result
-        What was planned, and the plan.
+        The problem and its plan.
     solve_plan
-        Plans a changed problem; None to ask no such question.
+        Function that plans a changed problem; None to skip those questions.
     """
     if result.plan is None or result.objective is None:
         return [f"there is no plan: {violation}" for violation in result.violations] or ["no plan was found"]

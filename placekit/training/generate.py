@@ -1,4 +1,4 @@
-"""Training problems made from a seed: chains of blocks, and the lattices of unrolled recurrent networks."""
+"""Generated training problems: chains of blocks, and lattices of unrolled recurrent networks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["chain_problem", "recurrent_problem"]
 
 _GIB = 2.0**30
 MAX_LAYERS = 10_000
-"""Of what is generated."""
+"""Largest number of layers of a generated problem."""
 _RECOMPUTED_SHARE = 1 / 3
-"""Forward pass as a share of forward and backward: what recomputation adds."""
+"""Share of the forward pass in forward and backward, which recomputation adds once more."""
 
 
 def recurrent_problem(
@@ -28,8 +28,8 @@ def recurrent_problem(
 ) -> TrainingProblem:
     """Return an unrolled recurrent network: cell (row, step) follows (row - 1, step) and (row, step - 1).
 
-    It has ``binomial(num_rows + num_steps, num_rows)`` ideals: 10,626 for 4 rows and 20 steps. Cells of a row are equal
-    but for a few per cent.
+    The lattice has ``binomial(num_rows + num_steps, num_rows)`` ideals: 10,626 for 4 rows and 20 steps. Cells of a row
+    differ by a few per cent.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def recurrent_problem(
     tensor_degrees
         Tensor-parallel degrees of every cell.
     num_devices, memory_bytes, num_microbatches
-        Of the problem.
+        Fields of the problem.
     seed
         Seed of the costs.
 
@@ -95,9 +95,9 @@ def chain_problem(
     Parameters
     ----------
     num_blocks
-        Layers.
+        Number of layers.
     tensor_degrees, num_devices, memory_bytes, num_microbatches
-        Of the problem.
+        Fields of the problem.
     seed
         Seed of the costs.
     """
@@ -128,7 +128,7 @@ def _layer(
     weight_bytes: float,
     kept_bytes: float,
 ) -> Layer:
-    """Return a layer that t devices share with falling efficiency; activations are split, inputs are not."""
+    """Return a layer whose efficiency falls with the tensor-parallel degree; activations are split, inputs are not."""
     ins = {edge.source: edge.num_bytes for edge in edges if edge.target == at}
     outs = {edge.target: edge.num_bytes for edge in edges if edge.source == at}
     input_bytes = float(round(sum(ins.values()) or kept_bytes / 8))

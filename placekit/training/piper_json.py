@@ -1,4 +1,4 @@
-"""Piper's JSON: the public files of "Multidimensional Planner for DNN Parallelization".
+"""Files in the JSON format of Piper ("Multidimensional Planner for DNN Parallelization").
 
 A file has ``maxDevices``, ``maxMemoryPerDevice`` (bytes), ``bandwidth`` (bytes/s), ``mbsInBatch``, ``nodes`` and
 ``edges``. A node has ``TMPCs``: by tensor-parallel degree a list of choices with ``timePerSample`` (of a microbatch),
@@ -46,7 +46,7 @@ class _EdgeModel(Open):
 
 
 class PiperModel(Open):
-    """A file of Piper's."""
+    """File in Piper's format."""
 
     maxDevices: Annotated[Whole, Field(ge=1, le=1 << 20)]  # noqa: N815
     maxMemoryPerDevice: Positive  # noqa: N815
@@ -57,20 +57,20 @@ class PiperModel(Open):
 
 
 def read_piper(path: str | Path, **changes: Any) -> TrainingProblem:
-    """Read a training problem from a file of Piper's.
+    """Read a training problem from a file in Piper's format.
 
     Parameters
     ----------
     path
         The file.
     **changes
-        ``num_devices``, ``memory_bytes``, ``bandwidth_bytes_per_s``, ``num_microbatches`` or `restrictions` in the
-        place of the file's.
+        ``num_devices``, ``memory_bytes``, ``bandwidth_bytes_per_s``, ``num_microbatches`` or `restrictions`, which
+        replace the values in the file.
 
     Raises
     ------
     InvalidFileError
-        It is broken, or its parts contradict each other; the message names the layer and the value.
+        The file is broken or contradicts itself; the message names the layer and the value.
     """
     model = validated(PiperModel, read_json(path), path)
     with blaming(path):

@@ -1,4 +1,4 @@
-"""A training plan: a chain of stages, each with its degrees and a choice for every layer."""
+"""Training plan: a chain of stages with degrees, and a choice for every layer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ __all__ = ["PlanStage", "TrainingPlan"]
 
 @dataclass(frozen=True)
 class PlanStage:
-    """One stage.
+    """Stage of a training plan.
 
     Parameters
     ----------
     layers
-        Indices, rising.
+        Ascending indices of layers.
     data_degree, tensor_degree
-        Replicas that share the microbatches, and devices that share a layer; their product is the stage's devices.
+        Number of replicas that share the microbatches, and of devices that share a layer. The stage has their product
+        of devices.
     choices
         Index of the choice of every layer, in the order of `layers`.
     """
@@ -39,22 +40,22 @@ class PlanStage:
 
     @property
     def num_devices(self) -> int:
-        """Devices of the stage."""
+        """Number of devices of the stage."""
         return self.data_degree * self.tensor_degree
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Stages from the first of the pipeline to the last."""
+    """Training plan: stages from the first of the pipeline to the last."""
 
     stages: tuple[PlanStage, ...]
 
     @property
     def num_devices(self) -> int:
-        """Devices of all stages."""
+        """Number of devices of all stages."""
         return sum(stage.num_devices for stage in self.stages)
 
     def in_flight(self, at: int) -> int:
-        """Return the microbatches that a member of stage `at` holds: its share of all replicas from there on."""
+        """Return the microbatches per device of stage `at`: all replicas from there on, per replica of the stage."""
         after = sum(stage.data_degree for stage in self.stages[at:])
         return -(-after // self.stages[at].data_degree)

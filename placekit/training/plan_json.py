@@ -1,4 +1,4 @@
-"""Training plans as JSON files: the plan, its judgement and the evidence, times in seconds."""
+"""JSON files of training plans: the plan, its scores and its bound, with times in seconds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _ViolationModel(Strict):
 
 
 class TrainingPlanModel(Strict):
-    """A training plan file: what `placekit train-plan` writes."""
+    """File of a training plan, as `placekit train-plan` writes it."""
 
     schema_: Annotated[Literal["placekit/training-plan/1"], Field(alias="schema")]
     model: Text
@@ -76,7 +76,7 @@ class TrainingPlanModel(Strict):
     status: Text
     stop_reason: Text
     runtime_s: NonNegative
-    tolerance: NonNegative = SOLVER_TOLERANCE  # what older files mean
+    tolerance: NonNegative = SOLVER_TOLERANCE  # the tolerance of older files
     compile_s: NonNegative = 0.0
     load_s: NonNegative = 0.0
     evaluations: _Count

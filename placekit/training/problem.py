@@ -1,8 +1,7 @@
-r"""The problem of planning the training of a model on equal devices (Tarnawski et al. 2021, "Piper").
+r"""Problem of planning the training of a model on equal devices (Tarnawski et al. 2021, "Piper").
 
-Layers form a directed acyclic graph. For every tensor-parallel degree a layer has *choices* (plain, with
-recomputation, ...), each with its own time, bytes and extra synchronisation. What a plan is and how it is judged:
-:mod:`placekit.training.evaluate`.
+Layers form a directed acyclic graph. For every tensor-parallel degree a layer has *choices* (plain, with recomputation,
+...) with their own time, bytes and extra synchronisation. :mod:`placekit.training.evaluate` scores plans.
 
 References
 ----------
@@ -28,7 +27,7 @@ class Choice:
     Parameters
     ----------
     name
-        For people and files, such as ``"vanilla"`` or ``"activation recomp"``.
+        Name of the choice, such as ``"vanilla"`` or ``"activation recomp"``.
     time_s
         Seconds per microbatch, forward and backward together.
     parameter_bytes
@@ -38,7 +37,7 @@ class Choice:
     sync_in_bytes
         Extra bytes per microbatch of the edge from each predecessor, by its index, if that edge crosses stages.
     sync_out_bytes
-        The same of the edge to each successor.
+        Extra bytes per microbatch of the edge to each successor, if that edge crosses stages.
     """
 
     name: str
@@ -50,7 +49,7 @@ class Choice:
     sync_out_bytes: Mapping[int, float]
 
     def values(self) -> dict[str, float]:
-        """Return every number by its name."""
+        """Return the numbers of the choice by name."""
         return {
             "time_s": self.time_s,
             "parameter_bytes": self.parameter_bytes,
@@ -62,13 +61,13 @@ class Choice:
 
     @property
     def is_recomputing(self) -> bool:
-        """Return True if the name says that activations are computed again instead of kept."""
+        """Return True if, by its name, the choice recomputes activations."""
         return "recomp" in self.name.lower() or "checkpoint" in self.name.lower()
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: its name, and its choices by tensor-parallel degree."""
+    """Layer with its choices by tensor-parallel degree."""
 
     name: str
     choices: Mapping[int, tuple[Choice, ...]]
@@ -76,7 +75,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class LayerEdge:
-    """Bytes per microbatch from one layer (by index) to another, paid where they are in different stages."""
+    """Edge between two layers (by index), with bytes per microbatch that are moved if their stages differ."""
 
     source: int
     target: int
@@ -85,7 +84,7 @@ class LayerEdge:
 
 @dataclass(frozen=True)
 class Restrictions:
-    """Restrictions of a planner.
+    """Restrictions on plans.
 
     Parameters
     ----------
@@ -106,9 +105,9 @@ class Restrictions:
 
 
 MAX_DEVICES = 2**17
-"""More devices than this are taken for a mistake, not for a cluster."""
+"""Largest number of devices; more are a mistake."""
 MAX_MICROBATCHES = 2**24
-"""The same for the microbatches of a batch."""
+"""Largest number of microbatches of a batch."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +121,15 @@ class TrainingProblem:
     layers, edges
         The graph of layers; edges go from index to index.
     num_devices
-        Equal devices.
+        Number of equal devices.
     memory_bytes
-        Limit of each device.
+        Memory limit of each device.
     bandwidth_bytes_per_s
-        Of every device's link.
+        Bandwidth of the link of every device.
     num_microbatches
-        Microbatches of a batch; data-parallel degrees divide it.
+        Number of microbatches of a batch; data-parallel degrees divide it.
     restrictions
-        What a plan may not use.
+        Restrictions on plans.
 
     Raises
     ------
@@ -179,13 +178,13 @@ class TrainingProblem:
 
     @property
     def tensor_degrees(self) -> tuple[int, ...]:
-        """Tensor-parallel degrees that a stage may have, rising."""
+        """Allowed tensor-parallel degrees, ascending."""
         degrees = sorted(self.layers[0].choices)
         return tuple(degrees if self.restrictions.tensor_parallel else degrees[:1])
 
     @property
     def data_degrees(self) -> tuple[int, ...]:
-        """Data-parallel degrees that a stage may have, rising: divisors of the number of microbatches."""
+        """Allowed data-parallel degrees, ascending: divisors of the number of microbatches."""
         most = min(self.num_microbatches, self.num_devices // self.tensor_degrees[0])
         if not self.restrictions.data_parallel:
             most = min(most, 1)
@@ -195,12 +194,12 @@ class TrainingProblem:
         return tuple(divisors)
 
     def choices(self, layer: int, tensor_degree: int) -> tuple[tuple[int, Choice], ...]:
-        """Return the choices that a plan may use, each with its index in the layer."""
+        """Return the allowed choices, each with its index in the layer."""
         numbered = enumerate(self.layers[layer].choices[tensor_degree])
         return tuple((c, choice) for c, choice in numbered if self.allows(choice))
 
     def allows(self, choice: Choice) -> bool:
-        """Return whether the restrictions leave a choice."""
+        """Return True if the restrictions allow a choice."""
         return self.restrictions.recomputation or not choice.is_recomputing
 
     @cached_property
@@ -257,7 +256,7 @@ class TrainingProblem:
             if (edge.source, edge.target) in seen:
                 raise InvalidProblemError(f"edge {names} (layers {edge.source} and {edge.target}) appears twice")
             seen.add((edge.source, edge.target))
-        assert self.topological_order  # or it raises
+        assert self.topological_order  # raises if there is a cycle
 
     def _check_layers(self) -> None:
         degrees = set(self.layers[0].choices)

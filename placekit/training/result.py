@@ -1,4 +1,4 @@
-"""The result of planning: a plan and the evidence for it."""
+"""Result of planning: a plan and its bound."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PlanResult"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanResult(BaseResult):
-    """Result of `solve_plan`: the best plan, its judgement, and a proven bound; seconds are per microbatch.
+    """Result of `solve_plan`: the best plan, its scores, and a proven bound; seconds are per microbatch.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class PlanResult(BaseResult):
     layer_names, choice_names
         Names of the layers, and of every layer's chosen choice (empty without a plan).
     num_devices, memory_bytes, bandwidth_bytes_per_s, num_microbatches
-        The machine and the batch that it is for.
+        Numbers of the problem.
     """
 
     plan: TrainingPlan | None
@@ -45,7 +45,7 @@ class PlanResult(BaseResult):
         self._check(self.plan, "plan")
 
     def with_info(self, name: str, value: Any) -> PlanResult:
-        """Return the result with one more thing to say (a JSON value)."""
+        """Return the result with one more entry in `info`, a JSON value."""
         return replace(self, info={**self.info, name: value})
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class PlanResult(BaseResult):
         )
 
     def __str__(self) -> str:
-        """Return the result in a line."""
+        """Return the result as one line."""
         objective = "no plan" if self.objective is None else f"{self.objective:.6g} s per microbatch"
         bound = "unknown" if self.lower_bound is None else f"{self.lower_bound:.6g} s"
         return (

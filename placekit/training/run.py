@@ -1,4 +1,4 @@
-"""A planning in progress."""
+"""Run of a method for training plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["PlanRun"]
 
 
 class PlanRun(BaseRun[TrainingProblem, TrainingPlan, PlanEvaluation]):
-    """One planning in progress; see `BaseRun`."""
+    """Run of a method for training plans; see `BaseRun`."""
 
     @property
     def plan(self) -> TrainingPlan | None:
@@ -23,5 +23,5 @@ class PlanRun(BaseRun[TrainingProblem, TrainingPlan, PlanEvaluation]):
         return evaluate_plan(self.problem, answer)
 
     def offer(self, plan: TrainingPlan) -> PlanEvaluation:
-        """Let the judge score a plan, and keep it if it is feasible and better than the best so far."""
+        """Score a plan, and keep it if it is feasible and better than the best so far."""
         return self.keep(plan)

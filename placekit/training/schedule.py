@@ -1,17 +1,17 @@
-r"""The time of a step: a plan's pipeline, simulated microbatch by microbatch.
+r"""Time of a training step, by a simulation of the pipeline per microbatch.
 
-Microbatch j runs on replica ``j mod d`` of every stage, forward through the stages and backward again. A replica is
-busy with a forward pass for its part of the stage's time, the rest is the backward pass; half of the transfers belong
-to each. Gradients are exchanged when a stage has done its last backward pass.
+Microbatch j runs on replica ``j mod d`` of every stage, forward through the stages and then backward. The time of a
+stage is divided into a forward and a backward pass, with half of the transfers each. Gradients are exchanged after the
+last backward pass of a stage.
 
 - ``gpipe``: a replica does all forward passes, then all backward passes (Huang et al. 2019).
-- ``1f1b``: it does as many forward passes as the plan has in flight, then one backward and one forward pass in turn
-  (Narayanan et al. 2019, "PipeDream"; the flush makes it synchronous).
-- ``interleaved``: every stage is two chunks that are not neighbours, so a microbatch passes all devices twice, in
-  stages of half the time (Narayanan et al. 2021). Needs equal degrees of all stages and a number of microbatches per
-  replica that the number of stages divides.
+- ``1f1b``: a replica does as many forward passes as the plan has in flight, then backward and forward passes in turn
+  (Narayanan et al. 2019, "PipeDream"; a flush makes the schedule synchronous).
+- ``interleaved``: every stage is two distant chunks, so a microbatch passes all devices twice, in stages of half the
+  time (Narayanan et al. 2021). All stages need equal degrees, and the number of stages must divide the microbatches per
+  replica.
 
-No step is shorter than the number of microbatches times the objective: the slowest stage has that much to do.
+A step takes at least the number of microbatches times the objective, which is the work of the slowest stage.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ CHUNKS = 2
 
 @dataclass(frozen=True, eq=False)
 class StepSchedule:
-    """When what runs in one step. E passes, R replicas over all stages.
+    """Start and finish of every pass of one step. E passes, R replicas over all stages.
 
     Parameters
     ----------
     name
-        Of `SCHEDULES`.
+        Name in `SCHEDULES`.
     step_s
         Seconds until the last gradients are exchanged.
     bubble
-        Share of the devices' time in which they wait.
+        Share of time in which devices wait.
     replica, stage, microbatch, is_backward, start_s, finish_s
-        ``[E]`` of every pass; an interleaved schedule numbers its chunks on.
+        ``[E]`` of every pass; in an interleaved schedule `stage` counts chunks.
     stage_of_replica
         ``[R]`` stage of every replica.
     peak_in_flight
-        ``[S]`` most microbatches that a replica of each stage holds at a time (in full stages).
+        ``[S]`` largest number of microbatches that a replica of each stage holds at once, in full stages.
     peak_bytes
         ``[S]`` bytes per device at that time.
     """
@@ -80,14 +80,14 @@ _Task = tuple[int, int, bool]  # virtual stage, microbatch, is backward
 
 
 def simulate_step(stages: Sequence[StageLoad], num_microbatches: int, schedule: str = "1f1b") -> StepSchedule:
-    """Simulate one step of a plan whose stages have these loads. O(stages * microbatches).
+    """Simulate one step of a plan from the loads of its stages. O(stages * microbatches).
 
     Raises
     ------
     UnknownNameError
         No schedule has that name.
     InvalidProblemError
-        The interleaved schedule does not go with the plan.
+        The interleaved schedule cannot run the plan.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def _check_interleaved(stages: Sequence[StageLoad], num_microbatches: int) -> No
 
 
 def _order(schedule: str, s: int, num_stages: int, mine: list[int], in_flight: int) -> list[_Task]:
-    """Return what a replica of stage s does, one after the other."""
+    """Return the passes of a replica of stage s in their order."""
     if schedule == "gpipe":
         return [(s, j, False) for j in mine] + [(s, j, True) for j in mine]
     if schedule == "1f1b":
@@ -209,14 +209,14 @@ def _order(schedule: str, s: int, num_stages: int, mine: list[int], in_flight: i
 def _peaks(
     events: list[tuple[int, int, bool, float, float, int]], stage_of: NDArray[np.int64], num_stages: int
 ) -> NDArray[np.float64]:
-    """``[S]`` most microbatches (of chunks) between the start of a forward and the end of a backward pass."""
+    """Return ``[S]`` the largest number of microbatches (of chunks) between their forward start and backward end."""
     changes: list[list[tuple[float, int]]] = [[] for _ in stage_of]
     for worker, _, is_backward, start, end, _ in events:
         changes[worker].append((end, -1) if is_backward else (start, 1))
     peak = np.zeros(num_stages)
     for worker, listed in enumerate(changes):
         held = 0
-        for _, change in sorted(listed):  # at the same time what ends goes first
+        for _, change in sorted(listed):  # at equal times the passes that end come first
             held += change
             peak[stage_of[worker]] = max(peak[stage_of[worker]], held)
     return peak
@@ -225,18 +225,18 @@ def _peaks(
 def best_by_step(
     problem: TrainingProblem, result: PlanResult, schedule: str, solve_plan: Callable[..., PlanResult]
 ) -> PlanResult:
-    """Return the plan with the shortest step under `schedule` of several candidates; there may be a better one.
+    """Return the candidate plan with the shortest step under `schedule`; other plans may be better.
 
-    Candidates are `result` and the plans without data or tensor parallelism, with degrees in powers of two, on fewer
-    devices, and those of the baselines. The bound of the step is the number of microbatches times the bound of
-    `result`. The step and its bubble go into ``info["step"]``.
+    Candidates are `result`, the plans of the baselines, and plans without data or tensor parallelism, with degrees in
+    powers of two, or on fewer devices. The bound of the step is the number of microbatches times the bound of `result`.
+    The step and its bubble are in ``info["step"]``.
 
     Raises
     ------
     UnknownNameError
         No schedule has that name.
     InvalidProblemError
-        No candidate goes with the schedule.
+        The schedule cannot run any candidate.
     """
     if schedule not in SCHEDULES:
         raise UnknownNameError(f"no schedule {schedule!r}; there are {', '.join(SCHEDULES)}")
@@ -280,7 +280,7 @@ def best_by_step(
 
 
 def _over(step: StepSchedule, memory_bytes: float) -> list[str]:
-    """Return the stages that hold more than the limit."""
+    """Return violations of the stages that exceed the memory limit."""
     return [f"stage {s}" for s, size in enumerate(step.peak_bytes) if size > memory_bytes * (1 + MEMORY_TOLERANCE)]
 
 
@@ -294,7 +294,7 @@ def _candidates(problem: TrainingProblem, solve_plan: Callable[..., PlanResult])
 
 
 def step_as_result(result: PlanResult, step: StepSchedule) -> Result:
-    """Return a step as a result with a schedule, which every picture and trace of schedules takes.
+    """Return a step as a result with a schedule, for pictures and traces.
 
     Devices are the replicas of the stages; ops are the passes of microbatches. Memory rises when a forward pass begins
     and falls when the backward pass ends.

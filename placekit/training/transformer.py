@@ -1,4 +1,4 @@
-"""Training problems of transformers on named accelerators, for users without profiles; every assumption is told.
+"""Training problems of transformers on named accelerators, for users without profiles.
 
 Costs of a block of hidden size h, with s tokens and b sequences in a microbatch: ``24 b s h^2 + 4 b s^2 h``
 floating-point operations forward, twice as many backward; ``12 h^2`` parameters; activations of ``s b h (10 + 24 / t)``
@@ -30,11 +30,11 @@ __all__ = ["ACCELERATORS", "TRANSFORMERS", "Accelerator", "Transformer", "is_tra
 
 PREFIX = "transformer:"
 EFFICIENCY = 0.5
-"""Share of the peak that matrix products reach."""
+"""Share of peak performance that matrix products reach."""
 STATE_BYTES = 16
-"""Per parameter: weights and gradients in 16 bits, weights and two moments of Adam in 32."""
+"""Bytes per parameter: weights and gradients in 16 bits; weights and two moments of Adam in 32 bits."""
 NODE = 8
-"""Accelerators of a node, and so the largest tensor-parallel degree."""
+"""Number of accelerators of a node: the largest tensor-parallel degree."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Accelerator:
     Parameters
     ----------
     memory_bytes
-        Of the device.
+        Memory of the device.
     flops
         Dense 16-bit floating-point operations per second.
     inside_bytes_per_s, between_bytes_per_s
-        To others in the node, each way, and to another node.
+        Bandwidth within a node, in each direction, and between nodes.
     source
-        Where the numbers are from.
+        Source of the numbers.
     """
 
     memory_bytes: float
@@ -83,7 +83,7 @@ ACCELERATORS: Mapping[str, Accelerator] = {
 
 @dataclass(frozen=True)
 class Transformer:
-    """A decoder: its shape, and the microbatch.
+    """Shape of a decoder and its microbatch.
 
     Parameters
     ----------
@@ -110,13 +110,13 @@ class Transformer:
 
     @property
     def block_parameters(self) -> int:
-        """Parameters of a block: as many heads of keys and values as of queries, two matrices four times as wide."""
+        """Number of parameters of a block with full attention and two feed-forward matrices of width 4 h."""
         wide = feed_forward_parameters(self.hidden, 4 * self.hidden, gated=False)
         return attention_parameters(self.hidden, self.hidden, self.hidden) + wide
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of blocks, embedding and head."""
+        """Number of parameters of blocks, embedding and head."""
         return self.block_parameters * self.blocks + 2 * self.hidden * self.vocabulary
 
 
@@ -131,14 +131,14 @@ TRANSFORMERS: Mapping[str, Transformer] = {
 
 
 def is_transformer(text: str) -> bool:
-    """Return whether `text` names a transformer: ``7b``, or ``transformer:hidden=4096,blocks=32,...``."""
+    """Return True if `text` names a transformer: ``7b``, or ``transformer:hidden=4096,blocks=32,...``."""
     return text.lower() in TRANSFORMERS or text.startswith(PREFIX)
 
 
 def transformer_problem(
     text: str, accelerator: str = "a100-80gb", changes: Mapping[str, Any] | None = None
 ) -> tuple[TrainingProblem, list[str]]:
-    """Return the training problem of a named transformer, and every assumption in a sentence.
+    """Return the training problem of a named transformer, and a sentence for every assumption.
 
     Parameters
     ----------
@@ -147,14 +147,14 @@ def transformer_problem(
     accelerator
         A name of `ACCELERATORS`.
     changes
-        Fields of the problem in the place of the assumed ones.
+        Fields of the problem that replace assumed ones.
 
     Raises
     ------
     UnknownNameError
         No accelerator or transformer has that name.
     InvalidProblemError
-        A field that is no number.
+        A field is no number.
 
     Examples
     --------
