@@ -88,8 +88,6 @@ class Job:
         What the row says about the case beside its fields: suite, model, label, size, ...
     model_file
         The model that can be executed; None where there is only a problem.
-    warm_up_s
-        Seconds that the method may work for nothing before its first case in a worker.
     warm_up_problem
         What it works on then; None for the problem itself.
     """
@@ -99,7 +97,6 @@ class Job:
     files: Mapping[str, str]
     facts: Mapping[str, Any]
     model_file: Path | None = None
-    warm_up_s: float = 0.5
     warm_up_problem: AnyProblem | None = None
 
 
@@ -254,7 +251,7 @@ def _jobs(
             max_evaluations=content.max_evaluations if entry.max_evaluations is None else entry.max_evaluations,
         )
         paths = {name: str(path) for name, path in files.items()}
-        yield Job(case, problem, paths, {**facts, "label": _label(entry)}, spec.model_file, content.warm_up_s)
+        yield Job(case, problem, paths, {**facts, "label": _label(entry)}, spec.model_file)
 
 
 def _label(entry: MethodEntry) -> str:

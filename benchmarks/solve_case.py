@@ -31,6 +31,8 @@ __all__ = ["best_single_device", "command_of", "failed_row", "solve_case", "stop
 
 MORE_TIME = 100
 """What is to stop by its number of updates gets this many times the time limit of the case."""
+WARM_UP_S = 0.5
+"""Seconds that a method may work for nothing before its first case in a worker: kernels are loaded, or compiled."""
 MAX_TRACE = 200
 """Lines of the trace that a row keeps."""
 _WARM: set[tuple[str, str, str]] = set()
@@ -106,7 +108,7 @@ def _solve(job: Job) -> dict[str, Any]:
     kernels = (case.method, str(job.facts["objective"]), str(job.facts["contiguity"]))
     if kernels not in _WARM:
         other = job.warm_up_problem
-        limit = MaxRuntime(min(job.warm_up_s, case.time_limit_s))
+        limit = MaxRuntime(min(WARM_UP_S, case.time_limit_s))
         _require_whole(run(job.problem if other is None else other, limit, start if other is None else None)[0])
         _WARM.add(kernels)
     gc.collect()

@@ -221,9 +221,6 @@ class SuiteModel(_Strict):
     isolate
         True to solve every case alone in a new process, after the smallest problem of the suite has been solved there:
         ``memory_bytes`` is that of the solve then.
-    warm_up_s
-        Seconds that a method works for nothing before its first case in a worker, but no longer than the case may:
-        kernels are loaded, or compiled.
     seeds, time_limit_s, gap, max_evaluations
         What methods do that do not say otherwise.
     """
@@ -233,7 +230,6 @@ class SuiteModel(_Strict):
     measure: bool | Literal["every", "outputs", "verdicts"] = False
     baselines: bool = False
     isolate: bool = False
-    warm_up_s: Seconds = 0.5
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
     time_limit_s: Seconds = 60.0
     gap: Ratio | None = None

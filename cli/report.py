@@ -98,3 +98,6 @@ def _print_tables(name: str, source: Source, *, as_json: bool) -> None:
         return
     parts = [(f"**{visible_markdown(title)}**\n\n" if title else "") + markdown_table(each) for title, each in found]
     print_line("\n\n".join(parts))
+    versions = source.versions()
+    several = "; under an objective each method is of one" if len(versions) > 1 else ""
+    print_line(f"\nRows of placekit {' and '.join(versions)}{several}.")

@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import sum_by, topological_order
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 
-__all__ = ["calibration_splits", "class_order", "split_placement"]
-
-
-def class_order(problem: Problem) -> NDArray[np.int64]:
-    """``[num_classes]`` classes of ops in an order in which they can run.
-
-    Classes that wait for each other in a circle, which colocation can bring about, come last.
-    """
-    op_class = problem.op_class
-    senders, receivers = problem.order_edges
-    source, target = op_class[senders], op_class[receivers]
-    crossing = source != target
-    order, stuck = topological_order(problem.num_classes, source[crossing], target[crossing])
-    return np.concatenate([order, stuck])
+__all__ = ["calibration_splits", "split_placement"]
 
 
 def split_placement(problem: Problem, pattern: Sequence[int], shares: Sequence[float]) -> Placement:
@@ -61,7 +47,10 @@ def split_placement(problem: Problem, pattern: Sequence[int], shares: Sequence[f
         )
     costs = problem.costs
     times = np.where(costs.supported, costs.op_time_s, 0.0).sum(axis=1) / np.maximum(costs.supported.sum(axis=1), 1)
-    order = class_order(problem)
+    senders, receivers = (problem.op_class[ends] for ends in problem.order_edges)
+    crossing = senders != receivers
+    # classes that wait for each other in a circle, which colocation can bring about, come last
+    order = np.concatenate(topological_order(problem.num_classes, senders[crossing], receivers[crossing]))
     work = sum_by(problem.op_class, times, problem.num_classes)[order]
     middle = np.cumsum(work) - work / 2
     ends = np.cumsum(weights) / weights.sum() * work.sum()

@@ -161,10 +161,6 @@ class PlacetoLearner(Learner):
             yield nodes, log_probs, chosen
             step += len(nodes)
 
-    def _drawn_blocks(self, generator: torch.Generator) -> Tensor:
-        num_blocks = -(-self.graph.num_groups // self.params.refresh)
-        return torch.randperm(num_blocks, generator=generator)[: self.params.trained_blocks]
-
     @property
     def _start(self) -> Tensor:
         best = self.environment.best
@@ -172,7 +168,8 @@ class PlacetoLearner(Learner):
 
     def rollout(self, generator: torch.Generator) -> Rollout:
         """Play episodes; placements are those before and after every step, decisions those of some random blocks."""
-        count, trained = self.params.episodes, self._drawn_blocks(generator)
+        count, num_blocks = self.params.episodes, -(-self.graph.num_groups // self.params.refresh)
+        trained = torch.randperm(num_blocks, generator=generator)[: self.params.trained_blocks]
         history, decided, entropies, steps = [self._start.expand(count, -1)], [], [], []
 
         def draw(log_probs: Tensor, nodes: Tensor) -> Tensor:

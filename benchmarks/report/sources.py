@@ -38,6 +38,11 @@ class Source:
         is_meant = not self.methods or row["label"] in self.methods or row.get("method") in self.methods
         return is_meant and self.suite in (None, row.get("suite"))
 
+    def versions(self) -> list[str]:
+        """Return the versions of placekit that made the rows which are shown."""
+        rows = [*(row for group in self.groups for row in group.all_rows), *self.measured]
+        return sorted({row["versions"].get("placekit", "unknown") for row in rows if self.shows(row)})
+
 
 def read_source(
     paths: Iterable[Path],

@@ -31,6 +31,7 @@ from placekit.learned.learner import Learner, Rollout, batch_advantages, entropy
 __all__ = ["HsdagLearner", "HsdagPolicy"]
 
 _RESIDUAL_SCALE = 50.0  # the residual logits of few decisions learn faster than weights shared by all
+_SWAP_WEIGHT = 4.0  # of swaps beside samples
 _DISCOUNT = 0.95  # of returns in the paper's form, which names none; this is that of the released code
 _START = 0.55  # tanh of it is half: the preferred device begins half way to the bound
 _LATER_START = 0.8  # on later starts two thirds, or half of what they begin with would be lost before it is tried
@@ -128,7 +129,7 @@ class HsdagLearner(Learner):
         self.annealed_over = min(params.anneal_updates, len(features))
         self._annealed_starts_over = self.annealed_over
         self.episode = 0
-        self.starts = Starts(params.restart, params.descend)
+        self.starts = Starts(params.restart)
         self._blocks: list[Block] = []
 
     def rollout(self, generator: torch.Generator) -> Rollout:
@@ -178,7 +179,7 @@ class HsdagLearner(Learner):
                     weight[rows] = batch_advantages(costs[rows])
                 else:
                     gain = costs[base] - costs[rows]
-                    weight[rows] = params.swap_weight * gain / gain.square().mean().sqrt().clamp_min(1e-9)
+                    weight[rows] = _SWAP_WEIGHT * gain / gain.square().mean().sqrt().clamp_min(1e-9)
             return weight[rollout.row]
         reward = 1 / costs.clamp_min(1e-9)
         discounts = _DISCOUNT ** torch.arange(len(costs))

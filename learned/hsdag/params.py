@@ -47,13 +47,9 @@ class HsdagParams(TrainingParams):
     swaps
         Placements of every step and level that differ from a sample in the device of one group. What one gains is due
         to that group alone (a counterfactual baseline: Foerster et al., AAAI 2018), whatever the others do.
-    swap_weight
-        Weight of swaps beside samples.
     restart
         Updates without a better placement after which the finest level, and with it the start, is left
         (:mod:`placekit.learned.hsdag.starts`); 0 for never.
-    descend
-        The same for coarser levels.
 
     Raises
     ------
@@ -78,9 +74,7 @@ class HsdagParams(TrainingParams):
     has_residual: bool = True
     noise: float = 0.3
     swaps: int = 128
-    swap_weight: float = 4.0
     restart: int = 15
-    descend: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,7 +83,7 @@ class HsdagParams(TrainingParams):
                 f"hsdag: fidelity is {self.fidelity!r}; it must be one of {', '.join(FIDELITIES)}"
             )
         self.require("hidden", "min_groups", "steps", "samples", least=1)
-        self.require("levels", "swaps", "swap_weight", "restart", "descend", "deviations", least=0)
+        self.require("levels", "swaps", "restart", "deviations", least=0)
         self.require("anneal_updates", "noise", least=0)
         if not 0 <= self.dropout < 1:
             raise InvalidProblemError(f"hsdag: dropout is {self.dropout}; it must be at least 0 and below 1")

@@ -7,7 +7,7 @@
    groups settle before their members do. The noise of the parsing changes from start to start (`_NOISE_SCALES`): the
    policy's own groups first, then such as it would not make.
 
-A level is left after `HsdagParams.descend` updates without a better placement of its start, the finest one, and with it
+A level is left after 5 updates without a better placement of its start, the finest one, and with it
 the start, after `HsdagParams.restart`.
 """
 
@@ -20,6 +20,7 @@ from torch import Tensor
 
 __all__ = ["Starts"]
 
+_DESCEND = 5
 _NOISE_SCALES = (1.0, 3.0, 10.0)
 
 
@@ -28,8 +29,8 @@ class Starts:
 
     Parameters
     ----------
-    restart, descend
-        See the module docstring; `restart` 0 for the first start only.
+    restart
+        See the module docstring; 0 for the first start only.
 
     Attributes
     ----------
@@ -41,8 +42,8 @@ class Starts:
         ``[E]`` noise on the scores of edges that is kept; None for new noise in every parsing.
     """
 
-    def __init__(self, restart: int, descend: int) -> None:
-        self.restart, self.descend = restart, descend
+    def __init__(self, restart: int) -> None:
+        self.restart = restart
         self.number, self.level = 0, 0
         self.noise: Tensor | None = None
         self._best, self._stale = math.inf, 0
@@ -54,7 +55,7 @@ class Starts:
 
     def is_next_due(self) -> bool:
         """Go to the next finer level where this one is done, or return whether the start is."""
-        if not self.restart or self._stale < (self.descend if self.level else self.restart):
+        if not self.restart or self._stale < (_DESCEND if self.level else self.restart):
             return False
         self._stale = 0
         if self.level:

@@ -14,7 +14,7 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.cost_models.calibration import Calibration, MeasuredSplit, Parameters, calibrate
-from placekit.cost_models.splits import calibration_splits, class_order, split_placement
+from placekit.cost_models.splits import calibration_splits, split_placement
 from placekit.cost_models.stage_costs import predict, stage_costs, stage_overhead_s
 from placekit.io.costs_json import read_costs, write_costs
 from placekit.model.costs import CostTable
@@ -123,19 +123,6 @@ def test_blocks_get_their_shares_of_the_work() -> None:
     shares = stages.op_time_s / stages.op_time_s.sum()
     assert stages.device.tolist() == [0, 1, 0]
     np.testing.assert_allclose(shares, [0.2, 0.5, 0.3], atol=0.04)
-
-
-@given(problem=problems(with_unsupported=False, with_backward=False))
-@examples(60)
-def test_classes_stand_in_an_order_in_which_they_can_run(problem: pk.Problem) -> None:
-    """Every class comes up once, and where classes are no circle no edge leads back."""
-    order = class_order(problem)
-    assert sorted(order.tolist()) == list(range(problem.num_classes))
-    rank = np.empty(problem.num_classes, dtype=np.int64)
-    rank[order] = np.arange(problem.num_classes)
-    if problem.num_classes == problem.graph.num_ops:
-        senders, receivers = problem.order_edges
-        assert (rank[problem.op_class[senders]] < rank[problem.op_class[receivers]]).all()
 
 
 @pytest.mark.parametrize(

@@ -230,8 +230,13 @@ def _with_memory_model(rng: np.random.Generator, problem: Problem) -> Problem:
         op_weight_bytes=rng.integers(0, 4, num_ops) * unit,
         tensor_bytes=rng.integers(0, 4, problem.graph.num_tensors) * unit,
     )
-    num_bytes, found = op_memory(graph, problem.costs.op_group)
-    blocks = None if rng.random() < 0.3 else found
+    blocks: MemoryBlocks | None
+    num_bytes, blocks = op_memory(graph, problem.costs.op_group)
+    if str(rng.choice(["live", "live", "all"])) == "all":  # as if nothing were ever freed
+        num_bytes, blocks = (
+            graph.op_weight_bytes + np.bincount(graph.tensor_producer, graph.tensor_bytes, num_ops),
+            None,
+        )
     if blocks is not None and rng.random() < 0.5:  # a weight that several ops read, and another length of queues
         users = np.flatnonzero(rng.random(num_ops) < 0.5)
         users = users if len(users) else np.array([0])

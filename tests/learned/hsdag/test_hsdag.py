@@ -210,19 +210,19 @@ def test_edges_are_cheap_to_cut_where_sharing_a_device_costs_more() -> None:
 
 
 def test_a_start_goes_down_its_levels_and_ends() -> None:
-    """Three updates without a better cost per level and four on the finest; a better one starts the count again."""
-    starts = Starts(restart=4, descend=3)
+    """Five updates without a better cost per level and four on the finest; a better one starts the count again."""
+    starts = Starts(restart=4)
     for cost in (2.0, 1.5, 1.5, 1.5, 1.5):
         starts.note(cost)
         assert not starts.is_next_due()
     starts.note(1.5)
     assert starts.is_next_due()
     starts.level = 1
-    for _ in range(4):
+    for _ in range(6):
         starts.note(3.0)
     assert not starts.is_next_due()
     assert (starts.number, starts.level) == (1, 0)
-    never = Starts(restart=0, descend=3)
+    never = Starts(restart=0)
     for _ in range(100):
         never.note(1.0)
     assert not never.is_next_due()
@@ -230,7 +230,7 @@ def test_a_start_goes_down_its_levels_and_ends() -> None:
 
 def test_resuming_in_the_middle_of_a_start_repeats_it(toy: pk.Problem) -> None:
     """A learner that takes over weights and memory after some starts plays the same episodes, bit for bit."""
-    params = {"restart": 2, "descend": 1, "samples": 4}
+    params = {"restart": 2, "samples": 4}
     learner = learner_of(toy, **params)
     generator = torch.Generator().manual_seed(0)
 
@@ -240,7 +240,7 @@ def test_resuming_in_the_middle_of_a_start_repeats_it(toy: pk.Problem) -> None:
         return rollout.placements
 
     numbers = set()
-    for _ in range(24):
+    for _ in range(80):
         play(learner)
         numbers.add(learner.starts.number)
         if learner.starts.level and len(numbers) > 2:
