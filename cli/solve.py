@@ -81,17 +81,22 @@ def solve(
     if as_json:
         print_json(result.to_dict() | {"files": written})
     else:
-        show_parts([*report(task, result, written), *_next_lines(model, written)])
+        show_parts([*report(task, result, written), *_next_lines(model, result, written)])
     raise typer.Exit(exit_code(result.placement, result.status))
 
 
-def _next_lines(model: Path, written: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Yield the commands that use the placement of a model."""
+def _next_lines(model: Path, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Yield the command that exports the placement of a model, if the verdict advises this placement."""
     from rich.text import Text
 
-    if model.suffix.lower() in MODEL_SUFFIXES and {"placement", "result"} <= written.keys():
-        told = f"`placekit explain {written['result']}`; `placekit export {model} {written['placement']}`"
-        yield Text(f"         Next: {told} with the same devices.", style="dim")
+    told = result.verdict
+    if told is None or told.choice not in ("split", "copies") or "result" not in written:
+        return
+    is_mine = told.chosen is None or told.chosen.objective_s == told.objective
+    if is_mine and model.suffix.lower() in MODEL_SUFFIXES:
+        yield Text(
+            f"         Next: `placekit export {model} {written['placement']}` with the same devices.", style="dim"
+        )
 
 
 def _refuse_unserved(method: str, objective: str, path: Path) -> None:
