@@ -53,6 +53,7 @@ def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Pla
     """Return lines of a shell, of Python or of a settings file that start the runtime with a placement."""
     graph, platform = problem.graph, problem.platform
     if runtime in ARGUMENT_RUNTIMES:
+        model = "MODEL" if is_program(model) else model  # the file says the shapes, and the runtime has its own
         return tuple(line for told in servers(runtime, problem, placement).values() for line in told.lines(model))
     if runtime == "accelerate":
         return (device_map_line(device_map(graph, platform, placement)),)

@@ -28,6 +28,8 @@ __all__ = ["CONFIG", "read_config"]
 
 CONFIG = "config.json"
 """Name of the file in a folder of transformers."""
+_DIFFUSION = "model_index.json"
+"""Name of the file in a folder of a diffusion model."""
 
 _TOWER = re.compile(r"vision|visual|audio|image|speech|video|multi_?modal|projector|aligner|tower|connector", re.I)
 _DTYPE_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
@@ -56,7 +58,8 @@ def read_config(path: Path, precision: str | None = None) -> ModelDescription:
     SolverUnavailableError
         transformers or torch is not installed.
     """
-    path = path / CONFIG if path.is_dir() else path
+    if path.is_dir():
+        path /= CONFIG if (path / CONFIG).exists() else next((each.name for each in path.glob(_DIFFUSION)), CONFIG)
     values = _read_json(path)
     if "_class_name" in values or "_diffusers_version" in values:
         kind = values.get("_class_name", "a part of one")

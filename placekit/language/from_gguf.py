@@ -112,12 +112,11 @@ def _read_header(path: Path) -> _File:
     try:
         header = kind(path)
         keys = {name: each.contents() for name, each in header.fields.items() if each.data}
-    except ValueError as error:
-        if "magic" in str(error):
-            raise InvalidFileError(f"{path} is no GGUF file: it does not start with GGUF") from None
-        raise InvalidFileError(f"{path}: the header is cut off or damaged: {error}") from None
     except Exception as error:  # the package checks no lengths
-        raise InvalidFileError(f"{path}: the header is cut off or damaged: {error}") from None
+        if isinstance(error, ValueError) and "magic" in str(error):
+            raise InvalidFileError(f"{path} is no GGUF file: it does not start with GGUF") from None
+        told = f": {error}" if "version" in str(error) else ""
+        raise InvalidFileError(f"{path}: the header is cut off or damaged{told}") from None
     present = path.stat().st_size
     if header.data_offset < present < header.end:
         raise InvalidFileError(f"{path} is cut off: {present} of at least {header.end} bytes are there")

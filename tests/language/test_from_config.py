@@ -144,6 +144,15 @@ def test_what_is_no_language_model_is_named(tmp_path: Path, text: str, message: 
     assert "\n" not in str(raised.value)
 
 
+def test_a_folder_of_a_diffusion_model_is_named(tmp_path: Path) -> None:
+    """Its file is called otherwise."""
+    (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
+    with pytest.raises(
+        InvalidFileError, match=r"model_index\.json: .* diffusion model \(FluxPipeline\)"
+    ):
+        read_config(tmp_path)
+
+
 def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
     """A family that is unknown, and a module that keeps something unknown, with its path."""
     values: dict[str, Any] = {"model_type": "rwkv", "num_hidden_layers": 2}
