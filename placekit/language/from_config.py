@@ -231,7 +231,7 @@ def _outside(reader: BlockReader, model: Any, stack: str) -> tuple[list[Part], l
         if tower and ("." in name.removeprefix(f"{inner}.") or not name.startswith(f"{inner}.")):
             towers.setdefault(_tower_path(name, tower.start()), []).extend(named)
             continue
-        part = reader.leaf(name, named, module=module, inputs=())
+        part = reader.leaf(name, named, module)
         is_head = name.endswith(("lm_head", "embed_out")) or name == "output" or "head" in name.rpartition(".")[2]
         if part.is_lookup:
             front.append(part)
@@ -282,7 +282,9 @@ def _chained(parts: list[Part], state: str) -> list[Part]:
 def _shared(reader: BlockReader) -> tuple[tuple[float, int, tuple[str, ...]], ...]:
     """Return the weights that several parts use."""
     return tuple(
-        (*reader.sizes[key], tuple(dict.fromkeys(paths))) for key, paths in reader.owner.items() if len(set(paths)) > 1
+        (num_bytes, size, tuple(dict.fromkeys(paths)))
+        for num_bytes, size, paths in reader.users.values()
+        if len(set(paths)) > 1
     )
 
 

@@ -12,14 +12,17 @@ Modules are looked at by their shapes and by the names of their children, not by
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placekit.language.description import Block, Part
 from placekit.model.errors import UnsupportedProblemError
 
-__all__ = ["BlockReader", "Kept", "kept_by", "leaves_of"]
+__all__ = ["BlockReader", "kept_by", "leaves_of"]
+
+Leaf = tuple[str, list[tuple[str, Any]], Any]
+"""Path of a part, its parameters with their paths, and their module."""
 
 STATE_BYTES = 4
 """Bytes of a number of a recurrent state, which runtimes keep in 32 bits."""
@@ -41,47 +44,29 @@ _EXPERT_COUNTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Numbers that a module keeps of a sequence.
-
-    Parameters
-    ----------
-    kind
-        Words for the module.
-    values
-        Numbers of every token.
-    state_bytes
-        Bytes of a sequence of any length.
-    pair_flops, heads, kv_heads
-        As of `placekit.language.description.Part`.
-    """
-
-    kind: str
-    values: int = 0
-    state_bytes: float = 0.0
-    pair_flops: tuple[float, float] = (0.0, 0.0)
-    heads: int = 0
-    kv_heads: int = 0
-
-
-def _number(module: Any, *names: str) -> int | None:
-    """Return the first attribute of a module, or of its configuration, that is a number."""
-    for owner in (module, getattr(module, "config", None)):
+def _number(owners: Sequence[Any], *names: str) -> int | None:
+    """Return the first positive number under one of the names; of a list the first."""
+    for owner in owners:
         for name in names:
-            value = getattr(owner, name, None)
-            if isinstance(value, int) and not isinstance(value, bool):
+            value = owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
+            value = value[0] if isinstance(value, list | tuple) and value else value
+            if isinstance(value, int) and value > 0 and not isinstance(value, bool):
                 return value
     return None
 
 
-def _sides(module: Any) -> tuple[int, int] | None:
-    """Return inputs and outputs of a module with a matrix; None for another."""
+def _of(module: Any, *names: str) -> int | None:
+    """Return a number of a module, or of its configuration."""
+    return _number((module, getattr(module, "config", None)), *names)
+
+
+def _sides(module: Any) -> tuple[int, int]:
+    """Return inputs and outputs of a module with a matrix; 0 and 0 of another."""
     if hasattr(module, "in_features"):
         return module.in_features, module.out_features
     weight = getattr(module, "weight", None)
     if weight is None or weight.dim() != 2:
-        return None
+        return 0, 0
     rows, columns = weight.shape
     is_turned = type(module).__name__ == "Conv1D" or _is_lookup(module)  # GPT-2's products, and tables of rows
     return (rows, columns) if is_turned else (columns, rows)
@@ -92,90 +77,78 @@ def _is_lookup(module: Any) -> bool:
     return type(module).__name__.endswith("Embedding")
 
 
-def kept_by(module: Any) -> Kept | None:
-    """Return what a module with these children keeps; None if it is none that keeps something."""
+def kept_by(module: Any) -> Part | None:
+    """Return what a module keeps, as a part whose type is words for it; None if it is none that keeps something."""
     children = dict(module.named_children())
-    parameters = dict(module.named_parameters(recurse=False))
-    return _kept_latent(module, children) or _kept_state(module, children, parameters) or _kept_keys(module, children)
+    return _kept_latent(module, children) or _kept_state(module, children) or _kept_keys(module, children)
 
 
-def _kept_latent(module: Any, children: dict[str, Any]) -> Kept | None:
-    down = children.get("kv_a_proj_with_mqa") or children.get("kv_a_proj")
-    if down is None or _sides(down) is None:
+def _kept_latent(module: Any, children: dict[str, Any]) -> Part | None:
+    _, values = _sides(children.get("kv_a_proj_with_mqa") or children.get("kv_a_proj"))
+    if not values:
         return None
-    _, values = _sides(down) or (0, 0)
-    heads = _number(module, "num_heads", "num_attention_heads") or 1
-    rank = _number(module, "kv_lora_rank") or values
-    turned = _number(module, "qk_rope_head_dim") or 0
-    plain = _number(module, "qk_nope_head_dim") or 0
-    mixed = _number(module, "v_head_dim") or plain
-    indexer = children.get("indexer")
-    sparse = _sides(getattr(indexer, "wk", None)) if indexer is not None else None
-    kind = "latent attention" + (" with an indexer" if sparse else "")
+    heads = _of(module, "num_heads", "num_attention_heads") or 1
+    rank = _of(module, "kv_lora_rank") or values
+    turned = _of(module, "qk_rope_head_dim") or 0
+    plain = _of(module, "qk_nope_head_dim") or 0
+    mixed = _of(module, "v_head_dim") or plain
+    _, indexed = _sides(getattr(children.get("indexer"), "wk", None))
+    kind = "latent attention" + (" with an indexer" if indexed else "")
     # decoding keeps the latent vector and multiplies with it; a prompt computes keys and values of heads
     pairs = (2.0 * heads * (plain + turned + mixed), 2.0 * heads * (2 * rank + turned))
-    return Kept(kind, values + (sparse[1] if sparse else 0), 0.0, pairs, heads, kv_heads=1)
+    return Part("", kind, pair_flops=pairs, cache_values=values + indexed, heads=heads, kv_heads=1)
 
 
-def _kept_state(module: Any, children: dict[str, Any], parameters: dict[str, Any]) -> Kept | None:
+def _kept_state(module: Any, children: dict[str, Any]) -> Part | None:
     name = type(module).__name__
     convolutions = [each for each in children.values() if type(each).__name__ == "Conv1d"]
     remembered = sum(each.in_channels * (each.kernel_size[0] - 1) for each in convolutions) * CONV_BYTES
-    decay = parameters.get("A_log")
+    decay = getattr(module, "A_log", None)
+    keys, values = _of(module, "head_k_dim"), _of(module, "head_v_dim")
     numbers: int | None = None
-    heads: int | None
     kind = "state space"
-    if _number(module, "head_k_dim") and _number(module, "head_v_dim"):
-        heads = _number(module, "num_v_heads") or 1
-        numbers = heads * (_number(module, "head_k_dim") or 0) * (_number(module, "head_v_dim") or 0)
-        kind = "linear attention"
+    if keys and values:
+        numbers, kind = (_of(module, "num_v_heads") or 1) * keys * values, "linear attention"
     elif decay is not None and decay.dim() > 1:
         numbers = decay.numel()
     elif decay is not None:
-        heads = decay.numel()
-        channels = _number(module, "head_dim", "headdim", "mamba_headdim", "mamba_d_head")
-        size = _number(module, "ssm_state_size", "state_size", "mamba_d_state", "d_state")
-        numbers = heads * channels * size if channels and size else None
+        channels = _of(module, "head_dim", "headdim", "mamba_headdim", "mamba_d_head")
+        size = _of(module, "ssm_state_size", "state_size", "mamba_d_state", "d_state")
+        numbers = decay.numel() * channels * size if channels and size else None
     elif "Lightning" in name or "Delta" in name:
-        heads, size = _number(module, "num_attention_heads", "num_heads"), _number(module, "head_dim")
+        heads, size = _of(module, "num_attention_heads", "num_heads"), _of(module, "head_dim")
         numbers, kind = heads * size * size if heads and size else None, "linear attention"
     elif "rg_lru" in children:
-        numbers, kind = _number(module, "lru_width") or _number(module, "hidden_size"), "recurrent unit"
+        numbers, kind = _of(module, "lru_width", "hidden_size"), "recurrent unit"
     elif convolutions and "Conv" in name:
         numbers, kind = 0, "short convolution"
-    if numbers is None:
-        return None
-    return Kept(kind, 0, numbers * STATE_BYTES + remembered)
+    return None if numbers is None else Part("", kind, state_bytes=float(numbers * STATE_BYTES + remembered))
 
 
-def _kept_keys(module: Any, children: dict[str, Any]) -> Kept | None:
+def _kept_keys(module: Any, children: dict[str, Any]) -> Part | None:
     is_recurrent = any(type(each).__name__ == "Conv1d" for each in children.values()) or hasattr(module, "A_log")
     if is_recurrent or not re.search(r"attn|attention", type(module).__name__, re.I) or "Rwkv" in type(module).__name__:
         return None
-    outputs = [children[name] for name in _OUT if name in children and _sides(children[name])]
-    width = (_sides(outputs[0]) or (0, 0))[0] if outputs else 0
-    values = 0
-    for keys, mixed in _KEYS:
-        if keys in children and (sides := _sides(children[keys])):
-            other = _sides(children[mixed]) if children.get(mixed) is not None else None
-            values = sides[1] + (other or sides)[1]
-            width = width or sides[1]
-            break
-    if not values and "kv_proj" in children and (sides := _sides(children["kv_proj"])):
-        values = sides[1]
-        width = (_number(module, "num_heads") or 0) * (_number(module, "head_dim") or 0) or values
-    if not values:
-        fused = next((children[name] for name in _FUSED if name in children), None)
-        sides = None if fused is None or not width else _sides(fused)
-        if sides is None or sides[1] <= width:
+    sides = {name: _sides(child) for name, child in children.items()}
+    width = next((sides[name][0] for name in _OUT if any(sides.get(name, ()))), 0)
+    pair = next((pair for pair in _KEYS if any(sides.get(pair[0], ()))), None)
+    if pair is not None:
+        _, keys = sides[pair[0]]
+        values = keys + (sides.get(pair[1], (0, 0))[1] or keys)
+        width = width or keys
+    elif any(sides.get("kv_proj", ())):
+        values = sides["kv_proj"][1]
+        width = (_of(module, "num_heads") or 0) * (_of(module, "head_dim") or 0) or values
+    else:
+        values = next((sides[name][1] for name in _FUSED if name in sides), 0) - width
+        if not width or values <= 0:
             return None
-        values = sides[1] - width
     is_shared = bool(getattr(module, "is_kv_shared_layer", False))
     kind = "attention" if values >= 2 * width else "grouped-query attention"
     kind = "attention to the cache of an earlier block" if is_shared else kind
-    size = _number(module, "head_dim") or width // (_number(module, "num_heads", "num_attention_heads") or width)
-    heads = (width // size, values // 2 // size)
-    return Kept(kind, 0 if is_shared else values, 0.0, (4.0 * width, 4.0 * width), *heads)
+    size = _of(module, "head_dim") or width // (_of(module, "num_heads", "num_attention_heads") or width)
+    return Part("", kind, pair_flops=(4.0 * width, 4.0 * width), cache_values=0 if is_shared else values,
+                heads=width // size, kv_heads=values // 2 // size)  # fmt: skip
 
 
 @dataclass
@@ -190,49 +163,32 @@ class BlockReader:
         Configuration of the text model.
     bytes_of
         From the path of a parameter and the parameter to its bytes.
-    owner
-        Path of the part that has a parameter, by identity of the parameter; filled by reading.
+    users
+        Bytes, numbers and users (paths of parts) of every parameter, by its identity; filled by reading.
     """
 
     where: str
     config: Any
     bytes_of: Callable[[str, Any], float]
-    owner: dict[int, list[str]] = field(default_factory=dict)
-    sizes: dict[int, tuple[float, int]] = field(default_factory=dict)
+    users: dict[int, tuple[float, int, tuple[str, ...]]] = field(default_factory=dict)
 
-    def leaf(self, path: str, named: Sequence[tuple[str, Any]], *, module: Any, inputs: tuple[str, ...]) -> Part:
-        """Return the part with these parameters of a module.
-
-        Parameters
-        ----------
-        path
-            Its path.
-        named
-            Paths and parameters.
-        module
-            The module that has the parameters.
-        inputs
-            As of the part.
-        """
+    def leaf(self, path: str, named: Sequence[tuple[str, Any]], module: Any, *inputs: str) -> Part:
+        """Return the part of a leaf, which reads the parts with the paths `inputs`."""
         count, num_bytes, matrices = 0, 0.0, 0
         for name, parameter in named:
             size, stored = parameter.numel(), self.bytes_of(name, parameter)
             count, num_bytes = count + size, num_bytes + stored
             matrices += size if parameter.dim() > 1 else 0
-            users = self.owner.setdefault(id(parameter), [])
-            users.append(path)
-            self.sizes[id(parameter)] = (stored, size)
-        experts, active = self.experts_of(path, named, module)
+            *_, users = self.users.get(id(parameter), (0, 0, ()))
+            self.users[id(parameter)] = (stored, size, (*users, path))
         largest = max((parameter for _, parameter in named), key=lambda each: each.numel())
-        hidden = int(self.config.hidden_size)
-        sides = _sides(module)
-        if experts > 1 or sides is None:
+        experts, active = self._experts(path, named, module, largest)
+        hidden, width = int(self.config.hidden_size), float(_sides(module)[1])
+        if experts > 1 or not width:
             shape = largest.shape if largest.dim() > 1 else (hidden,)
             wide = next((side for side in reversed(shape[-2:]) if side != hidden), hidden)
             is_down = re.search(r"down|w2|output_linear|out_proj|\.c_proj", path) is not None
             width = float(hidden if is_down else active * wide if experts > 1 else wide)
-        else:
-            width = float(sides[1])
         norm, is_lookup = matrices == 0, _is_lookup(module)
         flops = 4.0 * width if norm else 0.0 if is_lookup else 2.0 * matrices * active / experts
         return Part(
@@ -240,43 +196,29 @@ class BlockReader:
             is_lookup=is_lookup, tensors=tuple(name for name, _ in named),
         )  # fmt: skip
 
-    def experts_of(self, path: str, named: Sequence[tuple[str, Any]], module: Any) -> tuple[int, float]:
+    def _experts(self, path: str, named: Sequence[tuple[str, Any]], module: Any, largest: Any) -> tuple[int, float]:
         """Return the number of experts that share the parameters of a part, and the active ones."""
         if not (_EXPERTS.search(path) or "Experts" in type(module).__name__) or "shared" in path:
             return 1, 1
-        largest = max((parameter for _, parameter in named), key=lambda each: each.numel())
+        owners = [self.config, *(getattr(self.config, name, None) for name in ("ffn_config", "moe_config"))]
         same = len({found[1] for name, _ in named if (found := re.search(r"experts\.(\d+)\.", name))})
-        experts = same or (largest.shape[0] if largest.dim() > 2 else 0) or self._config_number(_EXPERT_COUNTS)
-        active = self._config_number(_ACTIVE)
+        experts = same or (largest.shape[0] if largest.dim() > 2 else 0) or _number(owners, *_EXPERT_COUNTS)
+        active = _number(owners, *_ACTIVE)
         if not experts or not active:
             raise UnsupportedProblemError(
                 f"{self.where}: {path}: it is not known how many of its experts a token uses ({_ACTIVE[0]})"
             )
         return int(experts), min(active, experts)
 
-    def _config_number(self, names: Sequence[str]) -> int | None:
-        owners = [self.config, *(getattr(self.config, name, None) for name in ("ffn_config", "moe_config"))]
-        for owner in owners:
-            for name in names:
-                value = owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
-                value = value[0] if isinstance(value, list | tuple) and value else value
-                if isinstance(value, int) and value > 0 and not isinstance(value, bool):
-                    return value
-        return None
-
     def window(self, layer: int, module: Any) -> int | None:
         """Return the number of last tokens that a block sees; None for all."""
         kinds = getattr(self.config, "layer_types", None)
         kind = kinds[layer] if isinstance(kinds, list | tuple) and layer < len(kinds) else None
-        if kind == "full_attention":
+        if kind == "full_attention" or (kind is None and getattr(module, "sliding_window", 0) is None):
             return None
         if kind == "chunked_attention":
-            return _number(self, "attention_chunk_size") or getattr(self.config, "attention_chunk_size", None)
-        windows = [getattr(owner, "sliding_window", None) for owner in (module, self.config)]
-        found = next((each for each in windows if isinstance(each, int) and each > 0), None)
-        if kind is None and getattr(module, "sliding_window", 0) is None:
-            return None
-        return found
+            return getattr(self.config, "attention_chunk_size", None)
+        return _number((module, self.config), "sliding_window")
 
     def block(self, path: str, module: Any, layer: int, state: str) -> Block:
         """Return a block.
@@ -296,32 +238,32 @@ class BlockReader:
             A module that keeps something that is not known; with its path.
         """
         mixers = list(_outermost(module))
-        inside = {name for name, _, _ in mixers}
-        mixed: dict[str, list[tuple[str, list[tuple[str, Any]], Any]]] = {name: [] for name in inside}
-        norms, fed = [], []
-        for name, named, owner in leaves_of(path, module):
-            rest = name[len(path) + 1 :]
-            mixer = next((each for each in inside if rest.startswith(f"{each}.") or rest == each), None)
+        mixed: dict[str, list[Leaf]] = {name: [] for name, _, _ in mixers}
+        norms: list[Leaf] = []
+        fed: list[Leaf] = []
+        for leaf in leaves_of(path, module):
+            rest, is_matrix = leaf[0][len(path) + 1 :], any(parameter.dim() > 1 for _, parameter in leaf[1])
+            mixer = next((each for each in mixed if f"{rest}.".startswith(f"{each}.")), None)
+            child = _child(rest, mixed)
             if mixer is not None:
-                mixed[mixer].append((name, named, owner))
-            elif all(parameter.dim() < 2 for _, parameter in named) and _child(rest, inside) == rest:
-                norms.append((name, named, owner))
+                mixed[mixer].append(leaf)
+            elif not is_matrix and child == rest:
+                norms.append(leaf)
             else:
-                if any(parameter.dim() > 1 for _, parameter in named):
-                    self._require_feed_forward(path, module, _child(rest, inside))
-                fed.append((name, named, owner))
+                if is_matrix:
+                    self._require_feed_forward(path, module, child)
+                fed.append(leaf)
         writer = _Writer(self, path, state)
         kinds = []
-        for norm in norms[: 1 if mixers or fed else 0]:
-            writer.norm(*norm)
+        first = 1 if mixers or fed else 0
+        writer.norms(norms[:first])
         for name, kept, keeper in mixers:
-            window = self.window(layer, keeper) if kept.values else None
-            kinds.append(kept.kind + (f", window {window}" if window else ""))
-            writer.mixer(f"{path}.{name}", kept, window, mixed[name])
+            window = self.window(layer, keeper) if kept.cache_values else None
+            kinds.append(kept.op_type + (f", window {window}" if window else ""))
+            writer.mixer(f"{path}.{name}", replace(kept, window=window), mixed[name])
         if mixers:
             writer.join("add_1")
-        for norm in norms[1:]:
-            writer.norm(*norm)
+        writer.norms(norms[1:])
         if fed:
             kinds.append(writer.feed_forward(fed))
             writer.join("add_2")
@@ -341,7 +283,7 @@ class BlockReader:
             )
 
 
-def _child(path: str, inside: set[str]) -> str:
+def _child(path: str, inside: Iterable[str]) -> str:
     """Return the shortest beginning of a path inside a block that holds none of the modules in `inside`."""
     names = path.split(".")
     for end in range(1, len(names) + 1):
@@ -360,7 +302,7 @@ def _op_type(module: Any, *, is_norm: bool) -> str:
     return "RMSNorm" if is_norm else "MatMul"
 
 
-def _outermost(block: Any) -> Iterator[tuple[str, Kept, Any]]:
+def _outermost(block: Any) -> Iterator[tuple[str, Part, Any]]:
     """Yield name, cache and module of the outermost modules of a block that keep something."""
     found: list[str] = []
     for name, module in block.named_modules():
@@ -371,8 +313,8 @@ def _outermost(block: Any) -> Iterator[tuple[str, Kept, Any]]:
                 yield name, kept, module
 
 
-def leaves_of(path: str, root: Any) -> Iterator[tuple[str, list[tuple[str, Any]], Any]]:
-    """Yield path, named parameters and module of the parts of a module; experts with weights of their own together."""
+def leaves_of(path: str, root: Any) -> Iterator[Leaf]:
+    """Yield the leaves of a module; experts with weights of their own are one."""
     found: dict[str, tuple[list[tuple[str, Any]], Any]] = {}
     for name, module in root.named_modules():
         full = f"{path}.{name}".strip(".")
@@ -403,11 +345,11 @@ class _Writer:
     def __post_init__(self) -> None:
         self.source = self.state
 
-    def norm(self, name: str, named: list[tuple[str, Any]], module: Any) -> None:
-        """Add a norm behind what was written last."""
-        inputs = (self.source,)
-        self.parts.append(self.reader.leaf(name, named, module=module, inputs=inputs))
-        self.source = name
+    def norms(self, leaves: Sequence[Leaf]) -> None:
+        """Add norms, one behind the other."""
+        for leaf in leaves:
+            self.parts.append(self.reader.leaf(*leaf, self.source))
+            self.source = leaf[0]
 
     def join(self, name: str) -> None:
         """Add the sum of a residual connection."""
@@ -417,61 +359,45 @@ class _Writer:
         self.state = self.source = f"{self.path}.{name}"
         self.ends = []
 
-    def mixer(
-        self, path: str, kept: Kept, window: int | None, leaves: list[tuple[str, list[tuple[str, Any]], Any]]
-    ) -> None:
+    def mixer(self, path: str, kept: Part, leaves: Sequence[Leaf]) -> None:
         """Add the products of a mixer, what mixes tokens, and the output projection."""
         hidden = int(self.reader.config.hidden_size)
-        matrices = [leaf for leaf in leaves if (sides := _sides(leaf[2])) and sides[1] == hidden]
+        matrices = [leaf for leaf in leaves if _sides(leaf[2])[1] == hidden]
         named = [leaf for leaf in matrices if leaf[0].rpartition(".")[2] in _OUT]
         last = next(reversed(named or matrices), None)
         waiting: list[str] = []
-        width = 0.0
-        for name, parameters, module in leaves:
-            if last is not None and name == last[0]:
-                continue
-            sides = _sides(module)
-            reads = self.source if (sides and sides[0] == hidden) or not waiting else waiting[-1]
-            part = self.reader.leaf(name, parameters, module=module, inputs=(reads,))
-            if reads != self.source:
-                waiting.remove(reads)
-            waiting.append(name)
-            self.parts.append(part)
-        if last is not None:
-            width = float((_sides(last[2]) or (hidden, 0))[0])
-        core = f"{path}.attn" if kept.values or kept.pair_flops[0] else f"{path}.state"
-        self.parts.append(
-            Part(
-                core, "ScaledDotProductAttention" if kept.pair_flops[0] else "StateUpdate",
-                tuple(waiting) or (self.source,), width or float(hidden), flops=kept.state_bytes * 1.5,
-                pair_flops=kept.pair_flops, cache_values=kept.values, heads=kept.heads, kv_heads=kept.kv_heads,
-                window=window, state_bytes=kept.state_bytes,
-            )
+        for leaf in leaves:
+            if leaf is not last:
+                reads = self.source if _sides(leaf[2])[0] == hidden or not waiting else waiting.pop()
+                self.parts.append(self.reader.leaf(*leaf, reads))
+                waiting.append(leaf[0])
+        attends = bool(kept.pair_flops[0])
+        core = replace(
+            kept, path=f"{path}.attn" if attends else f"{path}.state", inputs=tuple(waiting) or (self.source,),
+            op_type="ScaledDotProductAttention" if attends else "StateUpdate", flops=kept.state_bytes * 1.5,
+            width=float(hidden if last is None else _sides(last[2])[0]),
         )  # fmt: skip
+        self.parts.append(core)
         if last is not None:
-            self.parts.append(self.reader.leaf(last[0], last[1], module=last[2], inputs=(core,)))
+            self.parts.append(self.reader.leaf(*last, core.path))
         self.ends.append(self.parts[-1].path)
 
-    def feed_forward(self, leaves: list[tuple[str, list[tuple[str, Any]], Any]]) -> str:
+    def feed_forward(self, leaves: Sequence[Leaf]) -> str:
         """Add the feed-forward layers and return words for them."""
         hidden = int(self.reader.config.hidden_size)
         waiting: dict[str, str] = {}  # path and parent of a part that nothing has read
-        experts, active, shared = 1, 1.0, False
-        for name, parameters, module in leaves:
-            parent = name.rpartition(".")[0]
-            sides = _sides(module)
-            part = self.reader.leaf(name, parameters, module=module, inputs=())
+        for leaf in leaves:
+            parent, (enters, leaves_as) = leaf[0].rpartition(".")[0], _sides(leaf[2])
             beside = [each for each, owner in waiting.items() if owner == parent]
-            is_first = (sides is not None and sides[0] == hidden and sides[1] != hidden) or not beside
-            inputs = (self.source,) if is_first else tuple(beside)
-            self.parts.append(replace(part, inputs=inputs))
-            for each in () if is_first else beside:
+            if (enters == hidden and leaves_as != hidden) or not beside:
+                beside = []
+            self.parts.append(self.reader.leaf(*leaf, *(beside or [self.source])))
+            for each in beside:
                 del waiting[each]
-            waiting[name] = parent
-            if part.experts > 1:
-                experts, active = part.experts, part.experts_per_token
-            shared = shared or "shared" in name
+            waiting[leaf[0]] = parent
         self.ends.extend(waiting)
-        if experts == 1:
+        routed = [part for part in self.parts if part.experts > 1]
+        if not routed:
             return "dense feed-forward"
-        return f"{experts} experts, {active:g} active" + (" and shared ones" if shared else "")
+        shared = " and shared ones" if any("shared" in leaf[0] for leaf in leaves) else ""
+        return f"{routed[-1].experts} experts, {routed[-1].experts_per_token:g} active{shared}"

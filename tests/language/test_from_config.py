@@ -147,9 +147,7 @@ def test_what_is_no_language_model_is_named(tmp_path: Path, text: str, message: 
 def test_a_folder_of_a_diffusion_model_is_named(tmp_path: Path) -> None:
     """Its file is called otherwise."""
     (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
-    with pytest.raises(
-        InvalidFileError, match=r"model_index\.json: .* diffusion model \(FluxPipeline\)"
-    ):
+    with pytest.raises(InvalidFileError, match=r"model_index\.json: .* diffusion model \(FluxPipeline\)"):
         read_config(tmp_path)
 
 
