@@ -17,7 +17,6 @@ METHODS_WITH_PROGRAMS = [
     (pk.Throughput(), "ilp"),
     (pk.Throughput(), "cpsat"),
     (pk.SerialLatency(), "ilp"),
-    (pk.OffloadLatency(), "ilp"),
     (pk.OffloadLatency(), "cpsat"),
     (pk.Makespan(), "cpsat"),
 ]

@@ -109,9 +109,7 @@ class Decoder:
         """
         anywhere = np.full(self._inputs.num_ops, -1)
         lookahead_s = _penalty(log_probs, trust) * self._inputs.unit_s
-        device, start, finish, fits = schedule_by_priority(
-            self._by_device, -priority_s, lookahead_s, anywhere, False, True
-        )
+        device, start, finish, fits = schedule_by_priority(self._by_device, -priority_s, lookahead_s, anywhere, True)
         if fits:
             return Schedule(device, self._steps(start, finish), priority_s, trust)
         device = self._repaired(device)
@@ -135,7 +133,7 @@ class Decoder:
     def order_on(self, device: NDArray[np.int64], priority: NDArray[np.float64]) -> NDArray[np.int64]:
         """``[num_ops]`` steps on devices that are known: by priority, each op into the earliest gap that holds it."""
         nothing = np.zeros(self._time.shape)
-        _, start, finish, _ = schedule_by_priority(self._by_device, -priority, nothing, device, False, True)
+        _, start, finish, _ = schedule_by_priority(self._by_device, -priority, nothing, device, True)
         return self._steps(start, finish)
 
     def _steps(self, start: NDArray[np.float64], finish: NDArray[np.float64]) -> NDArray[np.int64]:

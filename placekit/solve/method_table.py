@@ -81,7 +81,6 @@ OWN = {
         {
             "throughput": "placekit.solvers.throughput.programs:ThroughputIlp",
             "serial-latency": "placekit.solvers.assignment.ilp.solve:AssignmentIlp",
-            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyIlp",
         },
         "exact",
         "optimal if it ends; a bound at any time",
@@ -149,9 +148,6 @@ OWN = {
         name: MethodEntry({"makespan": f"placekit.solvers.makespan.lists.schedulers:{scheduler}"})
         for name, scheduler in {
             "heft": "Heft",
-            "cpop": "Cpop",
-            "peft": "Peft",
-            "critical-path": "CriticalPath",
             "m-topo": "MTopo",
             "m-etf": "MEtf",
             "m-sct": "MSct",

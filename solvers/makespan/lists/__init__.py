@@ -1,7 +1,7 @@
 """List schedulers: each offers one schedule to the run.
 
-- `schedulers`: `heft`, `cpop`, `peft`, `critical-path`, `m-topo`, `m-etf`, `m-sct`
+- `schedulers`: `heft`, `m-topo`, `m-etf`, `m-sct`
 - `insertion`: ops by priority, each into the earliest gap of the best device
 - `earliest_start`: of all ready ops and devices the pair that starts first (Giffler-Thompson for many devices)
-- `favourite_children`, `optimistic_costs`: data of single rules
+- `favourite_children`: the data of `m-sct`
 """

@@ -18,14 +18,14 @@ __all__ = ["earliest_gap", "fill_gap", "schedule_by_priority"]
 
 
 @njit
-def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_insertion):  # type: ignore[no-untyped-def]
+def schedule_by_priority(instance, priority, lookahead_s, wanted, has_insertion):  # type: ignore[no-untyped-def]
     """Place the ready op of the largest priority, again and again, without contention.
 
     1. Of the ready ops take the one of largest `priority`, ties by topological position.
     2. If the class of the op has a device, use it. Otherwise the candidates are the devices that may run the class and
        have room for all of it. On each of them the op starts in the earliest gap that is long enough, or after all
-       other ops without `has_insertion`. Take the device with the earliest end plus `lookahead_s`, or with the earliest
-       start if `by_start`; ties by device index.
+       other ops without `has_insertion`. Take the device with the earliest end plus `lookahead_s`; ties by device
+       index.
     3. If no device has room, take the device that exceeds its limit least.
 
     Parameters
@@ -38,7 +38,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
         Seconds that are added to the end of an op on each kind.
     wanted : int64[V]
         Preferred device of a class, used if it is allowed and has room (read at its first op); -1 for none.
-    by_start, has_insertion : bool
+    has_insertion : bool
         See above.
 
     Returns
@@ -102,8 +102,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
                         least, least_over = d, over
                     continue
             gap, begin = earliest_gap(instance, op, d, device, finish, gap_begin, gap_end, before, has_insertion)
-            end = begin + instance.op_time_s[op, instance.kind[d]]
-            value = begin if by_start else end + lookahead_s[op, instance.kind[d]]
+            value = begin + instance.op_time_s[op, instance.kind[d]] + lookahead_s[op, instance.kind[d]]
             if best < 0 or value < best_value:
                 best, best_gap, best_value, best_begin = d, gap, value, begin
         if best < 0:

@@ -26,11 +26,9 @@ from placekit.model.problem import Problem
 from placekit.objectives import Makespan
 from placekit.objectives.makespan.instance import MakespanInstance, instance_of
 from placekit.objectives.makespan.ranks import (
-    downward_rank,
     mean_time_s,
     mean_transfer_s,
     mean_upward_rank,
-    upward_rank,
 )
 from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.stop import StopReason
@@ -39,9 +37,8 @@ from placekit.solvers.generic.repair import relieve_memory
 from placekit.solvers.makespan.lists.earliest_start import schedule_earliest_start
 from placekit.solvers.makespan.lists.favourite_children import favourite_children
 from placekit.solvers.makespan.lists.insertion import schedule_by_priority
-from placekit.solvers.makespan.lists.optimistic_costs import critical_path, optimistic_cost
 
-__all__ = ["Cpop", "CriticalPath", "Heft", "ListSchedule", "ListScheduler", "MEtf", "MSct", "MTopo", "Peft"]
+__all__ = ["Heft", "ListSchedule", "ListScheduler", "MEtf", "MSct", "MTopo"]
 
 
 class ListSchedule(NamedTuple):
@@ -108,14 +105,12 @@ def _by_priority(
     instance: MakespanInstance,
     priority: NDArray[np.float64],
     *,
-    lookahead_s: NDArray[np.float64] | None = None,
     wanted: NDArray[np.int64] | None = None,
-    by_start: bool = False,
     has_insertion: bool = True,
 ) -> ListSchedule:
-    lookahead = np.zeros(instance.op_time_s.shape) if lookahead_s is None else lookahead_s
+    nothing = np.zeros(instance.op_time_s.shape)
     devices = np.full(instance.num_ops, -1) if wanted is None else wanted
-    return ListSchedule(*schedule_by_priority(instance, priority, lookahead, devices, by_start, has_insertion))
+    return ListSchedule(*schedule_by_priority(instance, priority, nothing, devices, has_insertion))
 
 
 class Heft(ListScheduler):
@@ -134,79 +129,6 @@ class Heft(ListScheduler):
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002  # the signature of all plans
         """Make the schedule."""
         return _by_priority(instance, mean_upward_rank(instance))
-
-
-class Cpop(ListScheduler):
-    """Critical path on a processor.
-
-    Ready ops by falling sum of upward and downward rank. The ops of one critical path go to the device that runs all of
-    them in the shortest time; an op that the device cannot run counts with its best time elsewhere, and goes there. The
-    others go into the earliest gap of the device with the earliest end.
-
-    References
-    ----------
-    Topcuoglu, Hariri, Wu, as for `Heft`, section 4.2.
-    """
-
-    name = "cpop"
-
-    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
-        """Make the schedule."""
-        time_s, transfer_s = mean_time_s(instance), mean_transfer_s(instance)
-        length = upward_rank(instance, time_s, transfer_s) + downward_rank(instance, time_s, transfer_s)
-        path = critical_path(instance, length)
-        times = instance.op_time_s[np.ix_(path, instance.kind)]
-        best = np.where(instance.is_supported, instance.op_time_s, np.inf).min(axis=1)[path, np.newaxis]
-        times = np.where(instance.allowed[path], times, np.where(np.isfinite(best), best, 0.0))
-        wanted = np.full(instance.num_ops, -1)
-        # among devices that are equally fast, one that runs more of the path itself
-        missing = (~instance.allowed[path]).sum(axis=0)
-        wanted[path] = np.lexsort((missing, times.sum(axis=0)))[0]
-        return _by_priority(instance, length, wanted=wanted)
-
-
-class Peft(ListScheduler):
-    """Predict earliest finish time.
-
-    The optimistic cost of an op on a kind is the least time of the rest of the graph after the op, if every later op
-    chooses its device freely. Ready ops by falling mean cost, each into the earliest gap of the device with the
-    smallest sum of end and cost.
-
-    References
-    ----------
-    Arabnejad, Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table", IEEE TPDS
-    25(3), 2014, doi:10.1109/TPDS.2013.57.
-    """
-
-    name = "peft"
-
-    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
-        """Make the schedule."""
-        cost = optimistic_cost(instance, mean_transfer_s(instance))
-        can = instance.is_supported[:, instance.kind]
-        total = np.where(can, cost[:, instance.kind], 0.0).sum(axis=1)
-        return _by_priority(instance, total / np.maximum(can.sum(axis=1), 1), lookahead_s=cost)
-
-
-class CriticalPath(ListScheduler):
-    """Highest level first.
-
-    The ready op with the longest path to the end (upward rank) goes to the device that can start it first, after all
-    ops that the device has.
-
-    References
-    ----------
-    Adam, Chandy, Dickson, "A comparison of list schedules for parallel processing systems", CACM 17(12), 1974; in the
-    form with transfers of Kwok, Ahmad, "Static scheduling algorithms for allocating directed task graphs to
-    multiprocessors", ACM Computing Surveys 31(4), 1999, section 6.
-    """
-
-    name = "critical-path"
-
-    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
-        """Make the schedule."""
-        rank = mean_upward_rank(instance)
-        return _by_priority(instance, rank, by_start=True, has_insertion=False)
 
 
 class MTopo(ListScheduler):

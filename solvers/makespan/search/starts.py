@@ -73,7 +73,7 @@ def list_schedule(flat: SequenceProblem, noise: float, rng: np.random.Generator)
     wanted: NDArray[np.int64] | None = np.full(instance.num_ops, -1)
     for _ in range(1 + PACKINGS):
         if wanted is not None:
-            device, start_s, finish_s, fits = schedule_by_priority(inside, rank_s, noise_s, wanted, False, True)
+            device, start_s, finish_s, fits = schedule_by_priority(inside, rank_s, noise_s, wanted, True)
             if fits:
                 return device, np.lexsort((instance.rank, finish_s, start_s))
         wanted = _packed(flat, rng)
