@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["CpsatParams", "DpParams", "IlpParams", "LnsParams", "LocalSearchParams"]
+__all__ = ["CpsatParams", "DpParams", "IlpParams", "LocalSearchParams"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +106,3 @@ class LocalSearchParams:
                 raise InvalidProblemError(f"local-search: {name} is {value}; it must be >= {low}")
         if not 0 <= self.fresh <= 1:
             raise InvalidProblemError(f"local-search: fresh is {self.fresh}; it must be between 0 and 1")
-
-
-@dataclass(frozen=True, slots=True)
-class LnsParams:
-    """Parameters of ``lns``.
-
-    Parameters
-    ----------
-    patience
-        Ends after so many neighbourhoods in a row without a better placement. If None: 100, and never under a time
-        limit.
-    effort
-        Limit of one neighbourhood in CP-SAT's deterministic time, about a second each.
-    workers
-        Neighbourhoods that are searched at the same time, each by one worker of CP-SAT; 2 if None. The best of them is
-        taken, so the answer depends on this number and the seed, but not on the machine, unless time runs out.
-    """
-
-    patience: int | None = None
-    effort: float = 1.0
-    workers: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.patience is not None and self.patience < 1:
-            raise InvalidProblemError(f"lns: patience is {self.patience}; it must be >= 1")
-        if self.effort <= 0:
-            raise InvalidProblemError(f"lns: effort is {self.effort}; it must be > 0")
-        if self.workers is not None and self.workers < 1:
-            raise InvalidProblemError(f"lns: workers is {self.workers}; it must be >= 1")

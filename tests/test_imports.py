@@ -192,7 +192,6 @@ SOLVER_ROOMS = {
     "params": 0,
     "backends": 0,
     "generic": 1,
-    "lns": 2,
     "assignment": 2,
     "throughput": 3,
     "serial_latency": 3,
@@ -212,7 +211,7 @@ ASIDE = {
 
 
 def test_rooms_of_solvers_import_downwards_only() -> None:
-    """Backends, parameters < generic < assignment, lns < objectives < sequences and the table, which looks by name."""
+    """Backends, parameters < generic < assignment < objectives < sequences and the table, which looks by name."""
     wrong = []
     for path in sorted((ROOT / "solvers").rglob("*.py")):
         relative = path.relative_to(ROOT / "solvers")

@@ -27,11 +27,11 @@ from placekit.learned.environment import Environment
 from placekit.learned.imitation.decoding import Decoder
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.kernels import refine_loads, refine_makespan
+from placekit.learned.imitation.regions import adjacency, region
 from placekit.model.contiguity import Contiguity
 from placekit.model.graph import sum_by
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import MakespanInstance, csr_offsets, frozen, instance_of
-from placekit.solvers.lns.operators import adjacency, region
 
 __all__ = ["Refinement", "RegionSearch"]
 

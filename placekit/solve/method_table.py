@@ -38,8 +38,6 @@ class MethodEntry:
         Packages that it imports.
     extra
         The extra that installs them; None for a base dependency.
-    programs
-        Programs of which it needs one on the PATH; the first is named in the message if none is there.
     argument
         What must follow the colon in ``name:argument``; None if nothing must.
     plugin
@@ -112,15 +110,6 @@ OWN = {
         },
         "heuristic",
         "best of many annealed placements",
-    ),
-    "lns": MethodEntry(
-        {
-            "throughput": "placekit.solvers.throughput.lns.search:ThroughputLns",
-            "makespan": "placekit.solvers.makespan.methods:MakespanLns",
-        },
-        "heuristic",
-        "best of many neighbourhoods",
-        ("ortools",),
     ),
     "bound": MethodEntry(
         {

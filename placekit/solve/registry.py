@@ -86,10 +86,10 @@ def register_method(
 
 
 def get_method(name: str, params: Mapping[str, Any] | None = None, objective: str | None = None) -> Method:
-    """Return the method called `name` (``"ilp"``, ``"single:GPU"``, ``"hsdag+lns"``), made from `params`.
+    """Return the method called `name` (``"ilp"``, ``"single:GPU"``, ``"hsdag+local-search"``), made from `params`.
 
     Plus signs put methods in a row, see :mod:`placekit.solvers.sequence.composed`; parameters name their method then
-    (``"lns.patience"``).
+    (``"local-search.patience"``).
 
     With the name of an `objective`, the class that serves it is made first: what others need is not imported.
 
@@ -287,8 +287,8 @@ def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> split_name("file:a+b.json+lns", ["file", "lns"])
-    ('file:a+b.json', 'lns')
+    >>> split_name("file:a+b.json+dp", ["file", "dp"])
+    ('file:a+b.json', 'dp')
     """
     parts = name.split("+")
     whole = [parts[0]]

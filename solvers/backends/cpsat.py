@@ -60,8 +60,6 @@ class CpsatLimits:
         Seed; the same one gives the same answer with one worker and no limit on wall time.
     time_s
         Wall seconds; None for no limit.
-    deterministic_time
-        Limit in CP-SAT's own unit of work, about a second each; None for no limit.
     gap
         Relative gap at which to stop.
     refutes
@@ -73,7 +71,6 @@ class CpsatLimits:
     presolve: bool = True
     seed: int = 0
     time_s: float | None = None
-    deterministic_time: float | None = None
     gap: float = 0.0
     refutes: bool = False
 
@@ -172,8 +169,6 @@ def search(
     parameters.catch_sigint_signal = False
     if limits.time_s is not None:
         parameters.max_time_in_seconds = limits.time_s
-    if limits.deterministic_time is not None:
-        parameters.max_deterministic_time = limits.deterministic_time
     lock = threading.Lock()
     errors: list[BaseException] = []
 

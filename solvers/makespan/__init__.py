@@ -7,6 +7,6 @@ Rooms, in the order in which they may import each other; what a room needs flows
 3. `bounds`: what no schedule can beat.
 4. `decomposition`: windows of a schedule and cases of a proof, as problems of their own.
 5. `search`: better schedules by annealing.
-6. `exact`: the constraint program, A*, and who does what in which share of the time.
+6. `exact`: the constraint program, and which proof has which share of the time.
 
 """

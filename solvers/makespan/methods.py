@@ -13,9 +13,9 @@ from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.params import LnsParams, LocalSearchParams
+from placekit.solvers.params import LocalSearchParams
 
-__all__ = ["MakespanBound", "MakespanCpsat", "MakespanLns", "MakespanLocalSearch"]
+__all__ = ["MakespanBound", "MakespanCpsat", "MakespanLocalSearch"]
 
 
 def _begin(run: Run[Makespan]) -> None:
@@ -75,25 +75,3 @@ class MakespanLocalSearch(Method):
 
         _begin(run)
         return search_makespan(run, self.params)
-
-
-class MakespanLns(Method):
-    """Large-neighbourhood search (:mod:`placekit.solvers.makespan.exact.lns`)."""
-
-    name = "lns"
-    params_type = LnsParams
-    argument = "patience"
-    params: LnsParams
-
-    def supports(self, problem: Problem[Makespan]) -> str | None:
-        """Return None without contiguity and memory that ops share."""
-        if problem.contiguity is not Contiguity.NONE:
-            return f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
-        return no_shared_memory(problem)
-
-    def run(self, run: Run[Makespan]) -> StopReason:
-        """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
-        from placekit.solvers.makespan.exact.lns import search_neighbourhoods
-
-        _begin(run)
-        return search_neighbourhoods(run, self.params)

@@ -133,7 +133,7 @@ def _with_links(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...
     if problem.objective.name == "makespan":  # its own methods know them
         return stages
     anneal = Stage("local-search", "anneal single moves, with the direct links as they are", 0.4)
-    bounds = [stage for stage in stages if stage.method not in ("local-search", "lns")]
+    bounds = [stage for stage in stages if stage.method != "local-search"]
     return (Stage("greedy", "a start in milliseconds"), anneal, *bounds, replace(anneal, share=1.0))
 
 
@@ -186,7 +186,6 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
     return (
         start,
         Stage("local-search", "anneal placement and order, one stretch at a time", 0.7),
-        Stage("lns", "re-optimise windows of the schedule", 0.5),
         Stage("bound", "too many orders for a program: relaxations give a bound"),
     )
 
@@ -241,7 +240,7 @@ def _convex(size: int) -> tuple[Stage, ...]:
 
 def _free(size: int) -> tuple[Stage, ...]:
     start = Stage("dp", "the best acyclic placement as a start", 0.1, Contiguity.ACYCLIC)
-    search = Stage("local-search", "anneal without contiguity", 0.2)
+    search = Stage("local-search", "anneal without contiguity", 0.45)
     if size > PROGRAM_AT_ALL:
         return (start, search, Stage("bound", "too many choices for a program: relaxations give a bound"))
     program = Stage("ilp", f"integer program of {size} choices: may close the gap at once", 0.15)
@@ -249,9 +248,8 @@ def _free(size: int) -> tuple[Stage, ...]:
         start,
         *((program,) if size <= PROGRAM_UP_TO else ()),
         search,
-        Stage("lns", "neighbourhoods of the best placement, solved exactly", 0.35),
         Stage("bound", "relaxations around the bottleneck device give a bound"),
-        Stage("lns", "remaining time", params={"patience": NO_END}),
+        Stage("local-search", "remaining time", params={"patience": NO_END}),
     )
 
 

@@ -1,4 +1,4 @@
-"""Methods in a row, ``"hsdag+lns"``: each starts from what those before it found."""
+"""Methods in a row, ``"hsdag+local-search"``: each starts from what those before it found."""
 
 from __future__ import annotations
 

@@ -183,12 +183,12 @@ def test_methods_are_ranked_by_their_mean_gap() -> None:
             row("hsdag", 8.0, **at),
             row("hsdag", 5.0, seed=1, **at),
             row("gdp", None, **at),
-            row("lns", 5.0, warm_start="hsdag", warm_start_s=3.0, label="lns from hsdag", **at),
+            row("local-search", 5.0, warm_start="hsdag", warm_start_s=3.0, label="search from hsdag", **at),
         ]
     table = across_table(group_rows([*rows, row("rnn", 4.0, problem_address="p")]))
     lines = [dict(zip(table.columns, line, strict=True)) for line in table.rows]
     assert [(line["method"], line["family"], line["proven"]) for line in lines] == [
-        ("dp", "exact", "2"), ("lns from hsdag", "hybrid", "0"), ("hsdag", "learned", "0"), ("gdp", "learned", "0"),
+        ("dp", "exact", "2"), ("search from hsdag", "hybrid", "0"), ("hsdag", "learned", "0"), ("gdp", "learned", "0"),
         ("rnn", "learned", "0"),
     ]  # fmt: skip
     assert [line["mean gap [95 %]"] for line in lines] == ["0 %", "20 %", "35 % [20.00, 50.00]", "100 %", "0 %"]

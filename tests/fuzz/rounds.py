@@ -41,8 +41,7 @@ SEARCHES: dict[str, dict[str, object]] = {
     "m-etf": {},
     "m-sct": {},
     "local-search": {"patience": 2, "steps": 50},
-    "lns": {"patience": 2},
-    "greedy+local-search+lns": {"local-search.patience": 2, "local-search.steps": 50, "lns.patience": 2},
+    "greedy+local-search+cpsat": {"local-search.patience": 2, "local-search.steps": 50},
 }
 """Methods that prove nothing, with parameters that end them soon: a few of them see each problem."""
 LEARNED = ("hsdag", "gdp", "placeto", "rnn", "doppler", "imitation", "policy-free")

@@ -15,7 +15,6 @@ CASES: list[tuple[str, pk.Objective, dict[str, Any]]] = [
     ("local-search", pk.SerialLatency(), {"steps": 1}),
     ("local-search", pk.Makespan(), {"steps": 1}),
     ("local-search", pk.OffloadLatency(), {"steps": 1}),
-    ("lns", pk.Throughput(), {"effort": 1e-3, "workers": 1}),
     ("policy-free", pk.Throughput(), {}),
 ]
 """Searches, and parameters with which 100 rounds take no time."""

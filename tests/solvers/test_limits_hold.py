@@ -26,8 +26,8 @@ from placekit.solve.relaxed import why_not
 logger = logging.getLogger(__name__)
 
 OBJECTIVES = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
-NEEDS_MORE = ("policy", "file", "scotch")
-"""Methods that need a file, or a program that may not be there."""
+NEEDS_MORE = ("policy", "file")
+"""Methods that need a file."""
 LIMIT_S = 2.0
 
 
@@ -154,7 +154,7 @@ from placekit.benchmarks.generators.families import generate
 from placekit.solve.registry import get_method
 from placekit.solve.relaxed import why_not
 objectives = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
-methods = ("ilp", "auto", "cpsat", "local-search", "bound", "lns")
+methods = ("ilp", "auto", "cpsat", "local-search", "bound")
 cases = []
 for objective in objectives:
     problem = generate("layered", 30, seed=1, num_devices=2, objective=objective)

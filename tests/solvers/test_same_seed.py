@@ -12,10 +12,7 @@ from placekit.solve.registry import METHODS, get_method
 from placekit.solve.relaxed import why_not
 
 NAMES = [name for name, entry in METHODS.items() if entry.family in ("baseline", "heuristic") and not entry.argument]
-SHORT: dict[str, dict[str, float]] = {
-    "local-search": {"patience": 2, "steps": 50},
-    "lns": {"patience": 2, "effort": 0.02},
-}
+SHORT: dict[str, dict[str, float]] = {"local-search": {"patience": 2, "steps": 50}}
 """Parameters with which methods that do not count iterations end soon."""
 
 

@@ -48,9 +48,9 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.objectives.makespan.heaps import pop, push
 from placekit.solve.stop import is_wanted
-from placekit.solvers.makespan.schedule.tasks import Tasks, chosen_devices, representatives
+from placekit.solvers.makespan.schedule.tasks import Tasks, representatives
 
-__all__ = ["MAX_ANCESTORS", "HeadsTails", "Windows", "narrow"]
+__all__ = ["MAX_ANCESTORS", "Windows", "narrow"]
 
 MAX_ANCESTORS = 400
 """Ancestors of an op that its head looks at, nearest first."""
@@ -60,21 +60,6 @@ MAX_ROUNDS = 20
 """Propagation rounds at most; the fixed point is rarely further away."""
 SLACK = 1e-9
 """Relative; sums of the proof and of the judge are rounded differently, so a limit is exceeded only beyond this."""
-
-
-@dataclass(frozen=True, eq=False)
-class HeadsTails:
-    """Least times before and after ops.
-
-    Parameters
-    ----------
-    head_s, tail_s
-        ``[V, D]`` least seconds before the start, and after the end, of each op on each device; 0 where nothing is
-        known.
-    """
-
-    head_s: NDArray[np.float64]
-    tail_s: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +96,7 @@ class Windows:
         return time_s, head_s, tail_s
 
 
-def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None = None) -> Windows | None:
+def narrow(tasks: Tasks, limit_s: float = np.inf) -> Windows | None:
     """Propagate a limit on the makespan until nothing changes, or until the solve has to end.
 
     Parameters
@@ -120,19 +105,13 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
         The tasks, with all devices or with representatives.
     limit_s
         Makespan T; infinity for the windows of all schedules.
-    heads_tails
-        Further known least times before and after ops.
 
     Returns
     -------
     Windows | None
         None if no schedule has a makespan of at most `limit_s`.
     """
-    kept = chosen_devices(tasks)
     tasks = representatives(tasks)
-    before = after = np.zeros_like(tasks.time_s)
-    if heads_tails is not None:
-        before, after = (np.ascontiguousarray(least[:, kept]) for least in (heads_tails.head_s, heads_tails.tail_s))
     most_s = limit_s * (1 + SLACK)
     delay = tasks.pair_delay_s()
     along = _Lists.of(tasks.senders, tasks.receivers, delay, tasks.num_ops)
@@ -141,11 +120,11 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
     most = min(MAX_ANCESTORS, max(1, MAX_LOOKS // max(1, tasks.num_ops * tasks.num_devices**3)))
     for _ in range(MAX_ROUNDS):
         time_s, label = tasks.time_s, tasks.class_of_op
-        head = _heads(along, time_s, label, before, most)
-        tail = after  # what a solve that has to end is left with: less is known, and all of it holds
+        head = _heads(along, time_s, label, most)
+        tail = np.zeros_like(head)  # what a solve that has to end is left with: less is known, and all of it holds
         if is_wanted():
             turned = time_s[::-1].copy(), label[::-1].copy()
-            tail = np.ascontiguousarray(_heads(against, *turned, after[::-1].copy(), most)[::-1])
+            tail = np.ascontiguousarray(_heads(against, *turned, most)[::-1])
         if np.isfinite(limit_s):
             tasks = _close(tasks, np.isfinite(time_s) & (head + time_s + tail <= most_s), head, tail, most_s)
         is_open = np.isfinite(tasks.time_s)
@@ -246,11 +225,7 @@ def _one_machine(head: NDArray[np.float64], time: NDArray[np.float64], tail: NDA
 
 @njit
 def _heads(
-    lists: _Lists,
-    time_s: NDArray[np.float64],
-    label: NDArray[np.int64],
-    given_s: NDArray[np.float64],
-    max_ancestors: int,
+    lists: _Lists, time_s: NDArray[np.float64], label: NDArray[np.int64], max_ancestors: int
 ) -> NDArray[np.float64]:
     """Return the heads that the module docstring defines."""
     num_ops, num_devices = time_s.shape
@@ -340,5 +315,5 @@ def _heads(
                     serial_low = remote[by_remote[k]]
                     low = k + 1
             split = serial_high if low == 0 else min(serial_low, serial_high)
-            head[v, d] = max(path, split, given_s[v, d])
+            head[v, d] = max(path, split)
     return head

@@ -1,6 +1,5 @@
 """Parts of a problem as problems of their own, with the way back to the whole.
 
 - `stretch`: a window of a sequence, for annealing; heads and tails come from the ops outside
-- `neighbourhood`: a window of a timetable with some free ops, for the constraint program
 - `case_split`: a class on one device or another; a limit that is refuted in every case is refuted
 """

@@ -31,25 +31,7 @@ from placekit.model.graph import number_by_first, sum_by
 from placekit.objectives.makespan.instance import csr_offsets, frozen
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
 
-__all__ = ["Borders", "Stretch", "borders_of", "cut_stretch", "time_to_ends"]
-
-
-class Borders(NamedTuple):
-    """Heads and tails of the ops in a window: the schedule before and after the window stays fixed.
-
-    Parameters
-    ----------
-    release_s, after_s
-        ``[W, D]`` time at which the inputs from earlier ops are on each device, and least time after the end of an op
-        there; ops in the order of the sequence.
-    free_s, then_s
-        ``[D]`` time at which each device is done with earlier ops, and least time after its last op of the window.
-    """
-
-    release_s: NDArray[np.float64]
-    after_s: NDArray[np.float64]
-    free_s: NDArray[np.float64]
-    then_s: NDArray[np.float64]
+__all__ = ["Stretch", "cut_stretch"]
 
 
 class Stretch(NamedTuple):
@@ -65,38 +47,6 @@ class Stretch(NamedTuple):
 
     ops: NDArray[np.int64]
     flat: SequenceProblem
-
-
-def time_to_ends(flat: SequenceProblem, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the longest time from the start of each op to the end, if devices and orders stay. O(ops + edges)."""
-    to_end_s = np.zeros(len(sequence))
-    time_to_end(flat, device, sequence, to_end_s, np.zeros(flat.time_s.shape[1]), len(sequence))
-    return to_end_s
-
-
-def borders_of(
-    flat: SequenceProblem,
-    device: NDArray[np.int64],
-    sequence: NDArray[np.int64],
-    finish_s: NDArray[np.float64],
-    low: int,
-    high: int,
-) -> Borders:
-    """Return the borders of the positions from `low` to `high` (exclusive), without contention.
-
-    Parameters
-    ----------
-    flat
-        The whole problem.
-    device, sequence, finish_s
-        ``[V]`` a schedule of it.
-
-    Notes
-    -----
-    O(ops + edges * devices).
-    """
-    to_end_s = time_to_ends(flat, device, sequence)
-    return Borders(*_borders(flat, device, sequence, finish_s, to_end_s, low, high))
 
 
 def cut_stretch(
@@ -127,7 +77,9 @@ def cut_stretch(
     ops = sequence[low:high]
     number = np.full(num_ops, -1, dtype=np.int64)
     number[ops] = np.arange(len(ops))
-    borders = borders_of(flat, device, sequence, finish_s, low, high)
+    to_end_s = np.zeros(num_ops)
+    time_to_end(flat, device, sequence, to_end_s, np.zeros(num_devices), num_ops)
+    release_s, after_s, free_s, then_s = _borders(flat, device, sequence, finish_s, to_end_s, low, high)
 
     reader_tensor = instance.tensor_of_reader
     inside = (number[instance.producer[reader_tensor]] >= 0) & (number[instance.readers] >= 0)
@@ -176,7 +128,10 @@ def cut_stretch(
             allowed=allowed,
             has_contention=False,
             has_links=flat.has_links,
-            **borders._asdict(),
+            release_s=release_s,
+            after_s=after_s,
+            free_s=free_s,
+            then_s=then_s,
         ),
     )
 
@@ -191,7 +146,13 @@ def _borders(
     low: int,
     high: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return ``release_s``, ``after_s``, ``free_s`` and ``then_s`` of the stretch."""
+    """Return what the schedule before and after the stretch asks of its ops and of its devices, in seconds.
+
+    1. ``[W, D]`` when the inputs from earlier ops are on each device, ops in the order of the sequence.
+    2. ``[W, D]`` least time after the end of an op there.
+    3. ``[D]`` when each device is done with earlier ops.
+    4. ``[D]`` least time after the last op of the stretch on each device.
+    """
     num_devices = flat.time_s.shape[1]
     instance = flat.instance
     release, after = np.zeros((high - low, num_devices)), np.zeros((high - low, num_devices))

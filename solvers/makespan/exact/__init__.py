@@ -2,5 +2,4 @@
 
 - `cp_method`: methods ``cpsat`` and ``bound``; `cp_model`: the constraint program
 - `proofs`: every bound in its share of the time
-- `lns`: neighbourhoods of the best schedule, solved by the constraint program
 """

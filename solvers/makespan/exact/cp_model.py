@@ -33,7 +33,7 @@ bound holds, and the judge scores the schedule with contention.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -65,8 +65,6 @@ class MakespanModel:
         Makespan of a known schedule, in seconds.
     low_s
         A proven lower bound in seconds.
-    orders
-        Further pairs of ops of which the second starts after the end of the first.
     decides
         True to decide only whether there is a schedule up to the ceiling: without objective and without the cumulative
         constraint, which hardly helps a refutation.
@@ -87,7 +85,6 @@ class MakespanModel:
         windows: Windows,
         ceiling_s: float,
         low_s: float = 0.0,
-        orders: Sequence[tuple[int, int]] = (),
         *,
         decides: bool = False,
         step: Callable[[], None] = no_step,
@@ -109,8 +106,6 @@ class MakespanModel:
         self._place()
         self._time_ops(low_s)
         self._order_edges()
-        for u, v in orders:
-            self.proto.add(self.start[v] >= self.finish[u])
         self._run_one_at_a_time()
         self._limit_memory()
         if not decides:

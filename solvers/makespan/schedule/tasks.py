@@ -20,7 +20,7 @@ from placekit.model.graph import number_by_first
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import make_instance
 
-__all__ = ["Tasks", "chosen_devices", "make_tasks", "representatives"]
+__all__ = ["Tasks", "make_tasks", "representatives"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,20 +132,14 @@ def make_tasks(problem: Problem) -> Tasks:
     )
 
 
-def chosen_devices(tasks: Tasks) -> list[int]:
-    """Return the first three devices of each group."""
+def representatives(tasks: Tasks) -> Tasks:
+    """Return the tasks with the first three devices of each group; `Tasks.group_size` stays what it was."""
     seen = np.zeros(len(tasks.group_size), dtype=np.int64)
     kept = []
     for d, group in enumerate(tasks.group.tolist()):
         seen[group] += 1
         if seen[group] <= 3:
             kept.append(d)
-    return kept
-
-
-def representatives(tasks: Tasks) -> Tasks:
-    """Return the tasks with at most three devices of each group; `Tasks.group_size` stays what it was."""
-    kept = chosen_devices(tasks)
     return replace(
         tasks,
         time_s=np.ascontiguousarray(tasks.time_s[:, kept]),

@@ -79,7 +79,6 @@ def _levels(
 def run_cycle(
     flat: FlatProblem,
     start: Solution,
-    mate: NDArray[np.int64] | None,
     best_s: float,
     cycle: Cycle,
     rng: np.random.Generator,
@@ -93,9 +92,6 @@ def run_cycle(
         The problem at the level of classes.
     start
         Where to start.
-    mate
-        ``[C]`` another placement: what both keep together stays together, so that the coarse levels choose between
-        the two, subgraph by subgraph. None for none.
     best_s
         Objective of the best placement known, in seconds, which sets the scale; infinity if there is none.
     cycle
@@ -105,8 +101,7 @@ def run_cycle(
     should_stop
         Asked between chunks; True ends the cycle early, with what it has.
     """
-    labels = start.device if mate is None else start.device * len(flat.kind) + mate
-    levels = _levels(flat, np.zeros_like(labels) if cycle.shuffle else labels, cycle, rng)
+    levels = _levels(flat, np.zeros_like(start.device) if cycle.shuffle else start.device, cycle, rng)
     device = start.device
     for _, cluster in levels[1:]:
         coarse = np.zeros(int(cluster.max()) + 1, dtype=np.int64)

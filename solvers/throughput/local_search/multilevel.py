@@ -101,7 +101,7 @@ def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
         if not can_move or stale >= patience or number == params.max_cycles:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
-        found = run_cycle(flat, best, None, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
+        found = run_cycle(flat, best, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
         number += 1
         stale += 1
         if found.objective_s < best.objective_s * (1 - 1e-9):

@@ -1,4 +1,4 @@
-"""Constraint programming for the makespan: optimal by enumeration, bounds that hold, neighbourhoods that fit."""
+"""Constraint programming for the makespan: optimal by enumeration, bounds that hold."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.makespan.bounds.windows import narrow
-from placekit.solvers.makespan.decomposition.neighbourhood import critical_ops, cut_out, put_back
 from placekit.solvers.makespan.exact import proofs
 from placekit.solvers.makespan.exact.cp_method import limit_to_refute
 from placekit.solvers.makespan.exact.cp_model import MakespanModel
-from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
-from placekit.solvers.makespan.schedule.timetable import Timetable, by_start, timetable_of
+from placekit.solvers.makespan.schedule.timetable import Timetable, timetable_of
 
 NO_CONTIGUITY = st.just(pk.Contiguity.NONE)
 
@@ -153,100 +151,11 @@ def test_every_schedule_rounds_to_a_solution(data: st.DataObject, problem: pk.Pr
     assert run.objective <= model.scale.at_most_s(solver.objective_value)
 
 
-@pytest.mark.parametrize("family", ["transformer", "feed-forward-shards", "inception", "chained-matmuls", "layered"])
-@pytest.mark.parametrize("equal", [True, False])
-def test_a_window_put_back_is_the_schedule(family: str, equal: bool) -> None:
-    """Cutting any window out and putting its own times back changes nothing; its makespan is that of the whole."""
-    problem = generate(family, 60, num_devices=3, equal=equal, objective=pk.Makespan())
-    tasks, placement, plan, value_s = known(problem)
-    flat = sequence_problem(problem, has_contention=False)
-    rng = np.random.default_rng(0)
-    for _ in range(5):
-        low = int(rng.integers(0, tasks.num_ops - 20))
-        high = low + int(rng.integers(5, 20))
-        part = cut_out(flat, tasks, plan, low, high, rng.random(tasks.num_ops) < 0.5)
-        inside = Timetable(plan.device[part.ops], plan.start[part.ops], plan.finish[part.ops])
-        again = put_back(problem, tasks, plan, part, inside)
-        assert (again.device_of_op == placement.device_of_op).all()
-        assert pk.evaluate(problem, again).objective == pytest.approx(value_s, rel=1e-12)
-        own = np.arange(len(part.ops)), inside.device
-        assert (part.heads_tails.head_s[own] <= inside.start * (1 + 1e-9)).all()
-        assert (inside.finish + part.heads_tails.tail_s[own] <= value_s * (1 + 1e-9)).all()
-        assert all(inside.finish[u] <= inside.start[v] * (1 + 1e-9) for u, v in part.orders)
-        windows = narrow(part.tasks, value_s, part.heads_tails)
-        assert windows is not None
-        assert MakespanModel(part.tasks, windows, value_s, orders=part.orders).hint(inside)
-
-
-def test_a_better_window_is_a_better_schedule() -> None:
-    """What CP-SAT promises of a window with heads and tails, the judge confirms of the whole."""
-    problem = generate("layered", 60, num_devices=3, objective=pk.Makespan())
-    start = pk.solve(problem, method="round-robin")
-    assert start.placement is not None
-    tasks, flat = make_tasks(problem), sequence_problem(problem, has_contention=False)
-    evaluation = pk.evaluate(problem, start.placement)
-    assert evaluation.objective is not None
-    plan = timetable_of(start.placement, evaluation, tasks)
-    everything = np.ones(tasks.num_ops, dtype=bool)
-    part = cut_out(flat, tasks, plan, 0, 60, everything)
-    assert part.is_everything
-    part = cut_out(flat, tasks, plan, 10, 50, everything)
-    assert not part.is_everything
-    windows = narrow(part.tasks, evaluation.objective, part.heads_tails)
-    assert windows is not None
-    model = MakespanModel(part.tasks, windows, evaluation.objective, orders=part.orders)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_deterministic_time = 0.2
-    solver.parameters.num_workers = 1
-    plans: list[Timetable] = []
-
-    class Read(cp_model.CpSolverSolutionCallback):
-        """Keeps the last solution."""
-
-        def on_solution_callback(self) -> None:
-            """Keep it."""
-            plans.append(model.read(self))
-
-    assert solver.solve(model.proto, Read()) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    after = pk.evaluate(problem, put_back(problem, tasks, plan, part, plans[-1])).objective
-    assert after is not None
-    assert after < evaluation.objective
-    assert after <= model.scale.at_most_s(solver.objective_value) * (1 + 1e-6)
-
-
-def test_critical_ops_lead_from_the_start_to_the_end() -> None:
-    """The first starts at 0, the last ends at the makespan, and none waits in between."""
-    problem = generate("layered", 60, num_devices=3, objective=pk.Makespan())
-    tasks, _, plan, value_s = known(problem)
-    flat = sequence_problem(problem, has_contention=False)
-    ops = critical_ops(flat, tasks, plan)
-    assert plan.start[ops].min() == 0.0
-    assert plan.finish[ops].max() == value_s
-    assert sorted(by_start(plan).tolist()) == list(range(60))
-
-
-def test_lns_improves_on_annealing_alone_and_repeats_itself() -> None:
-    """The same seed gives the same answer; no worse than its start."""
-    problem = generate("layered", 30, seed=1, num_devices=3, objective=pk.Makespan())
-    params = {"patience": 3, "effort": 0.02}
-    one, other = (pk.solve(problem, method="lns", params=params, seed=1) for _ in range(2))
-    assert one.placement == other.placement
-    assert one.objective is not None
-    assert one.objective <= known(problem)[3]
-
-
-def test_lns_proves_what_fits_into_one_neighbourhood(diamond: pk.Problem) -> None:
-    """Four ops are one neighbourhood, and closing it is a proof."""
-    result = pk.solve(diamond.replace(objective=pk.Makespan(), contiguity="none"), method="lns")
-    assert (result.objective, result.status) == (4.0, pk.Status.OPTIMAL)
-
-
-@pytest.mark.parametrize("method", ["cpsat", "lns"])
-def test_contiguity_is_refused(method: str, diamond: pk.Problem) -> None:
+def test_contiguity_is_refused(diamond: pk.Problem) -> None:
     """The model keeps no part connected, and says so."""
     problem = diamond.replace(objective=pk.Makespan(), contiguity="acyclic")
     with pytest.raises(UnsupportedProblemError, match="contiguity none"):
-        pk.solve(problem, method=method)
+        pk.solve(problem, method="cpsat")
 
 
 def test_memory_that_only_two_devices_have_is_used() -> None:

@@ -131,15 +131,15 @@ def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
 def test_a_stage_without_its_package_is_passed_over(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """The account says what is missing, and the next stage goes on."""
 
-    def without_lns(name: str, params: dict[str, object], objective: str) -> object:
-        if name == "lns":
-            raise SolverUnavailableError("method 'lns' needs the package 'ortools'")
+    def without_cpsat(name: str, params: dict[str, object], objective: str) -> object:
+        if name == "cpsat":
+            raise SolverUnavailableError("method 'cpsat' needs the package 'ortools'")
         return get_method(name, params, objective)
 
-    monkeypatch.setattr(stages_module, "get_method", without_lns)
+    monkeypatch.setattr(stages_module, "get_method", without_cpsat)
     run = Run(diamond.replace(contiguity="none"), pk.MaxRuntime(10))
-    run_stages(run, [Stage("lns", "missing"), Stage("ilp", "there")])
-    assert [("skipped" in line, line["method"]) for line in run.info["stages"]] == [(True, "lns"), (False, "ilp")]
+    run_stages(run, [Stage("cpsat", "missing"), Stage("ilp", "there")])
+    assert [("skipped" in line, line["method"]) for line in run.info["stages"]] == [(True, "cpsat"), (False, "ilp")]
     assert run.objective is not None
 
 

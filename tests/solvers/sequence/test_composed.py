@@ -18,8 +18,8 @@ from placekit.solve.registry import METHODS, get_method, split_name
     [
         ("dp", ("dp",)),
         ("dpl+local-search", ("dpl", "local-search")),
-        ("random:5+local-search:3+lns", ("random:5", "local-search:3", "lns")),
-        ("file:a+b.json+lns", ("file:a+b.json", "lns")),
+        ("random:5+local-search:3+cpsat", ("random:5", "local-search:3", "cpsat")),
+        ("file:a+b.json+cpsat", ("file:a+b.json", "cpsat")),
         ("ilp+nonsense", ("ilp+nonsense",)),
     ],
 )
@@ -55,19 +55,19 @@ def test_time_is_shared() -> None:
     """The second method gets its turn although the first one would use all of the time."""
     problem = generate("layered", 200, seed=1).replace(contiguity="none")
     params = {"local-search.patience": 10**6}
-    result = pk.solve(problem, "local-search+lns", stop=pk.MaxRuntime(4), params=params)
-    assert [line["method"] for line in result.info["stages"]] == ["local-search", "lns"]
+    result = pk.solve(problem, "local-search+cpsat", stop=pk.MaxRuntime(4), params=params)
+    assert [line["method"] for line in result.info["stages"]] == ["local-search", "cpsat"]
     assert result.info["stages"][0]["time_s"] > 1
     assert result.runtime_s < SOON_S
 
 
 def test_what_is_wrong_is_said_at_once(diamond: pk.Problem) -> None:
     """Parameters without a method, of no method, an unknown part, a part that cannot work on the problem."""
-    with pytest.raises(InvalidProblemError, match=r"has no parameter 'patience'.*'lns.patience'"):
-        get_method("greedy+lns", {"patience": 3})
+    with pytest.raises(InvalidProblemError, match=r"has no parameter 'patience'.*'local-search.patience'"):
+        get_method("greedy+local-search", {"patience": 3})
     with pytest.raises(InvalidProblemError, match="nonsense"):
-        get_method("greedy+lns", {"lns.nonsense": 3})
+        get_method("greedy+local-search", {"local-search.nonsense": 3})
     with pytest.raises(UnknownNameError, match="no method"):
-        get_method("nonsense+lns")
+        get_method("nonsense+cpsat")
     with pytest.raises(UnsupportedProblemError, match="mincut"):
         pk.solve(diamond, "greedy+mincut")

@@ -1,1 +1,0 @@
-"""Large-neighbourhood search around CP-SAT."""
