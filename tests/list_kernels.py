@@ -28,8 +28,8 @@ from placekit.solve.relaxed import why_not
 __all__ = ["GROUPS", "problems", "solve_by_all_methods", "spell_type"]
 
 GROUPS = (*sorted(OBJECTIVE_NAMES), LEARNED, TRAINING_PLAN)
-NEEDS_MORE = ("file", "scotch")
-"""Methods that need a file, or a program that may not be there."""
+NEEDS_MORE = ("file",)
+"""Methods that need a file."""
 SIZES = (None, None, (6, 14), (30, 60))
 """Fewest and most ops of the problems, by turns; None for as few as the fuzzer enumerates."""
 _SCALARS = tuple(map(str, (types.boolean, types.int64, types.float64, types.npy_rng, types.none)))

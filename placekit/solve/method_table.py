@@ -49,7 +49,6 @@ class MethodEntry:
     guarantee: str = "none"
     requires: tuple[str, ...] = ()
     extra: str | None = None
-    programs: tuple[str, ...] = ()
     argument: str | None = None
     plugin: EntryPoint | None = None
 
@@ -127,12 +126,7 @@ OWN = {
         "placekit.solvers.generic.pipedream:PipeDream", "baseline", "optimal for PipeDream's own objective on a line"
     ),
     "greedy": MethodEntry("placekit.solvers.generic.greedy:Greedy", "baseline"),
-    "metis": MethodEntry(
-        "placekit.solvers.generic.partitioners:Metis", "baseline", requires=("pymetis",), extra="partition"
-    ),
-    "scotch": MethodEntry(
-        "placekit.solvers.generic.partitioners:Scotch", "baseline", programs=("scotch_gpart", "gpart")
-    ),
+    "metis": MethodEntry("placekit.solvers.generic.metis:Metis", "baseline", requires=("pymetis",), extra="partition"),
     **{
         name: MethodEntry({"makespan": f"placekit.solvers.makespan.lists.schedulers:{scheduler}"})
         for name, scheduler in {

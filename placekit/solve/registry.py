@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
-from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from placekit.kernels import preparing
@@ -112,9 +111,6 @@ def get_method(name: str, params: Mapping[str, Any] | None = None, objective: st
             return method
     base, _, argument = name.partition(":")
     entry = _entry(base)
-    if entry.programs and not any(map(which, entry.programs)):
-        programs = " or ".join(map(repr, entry.programs))
-        raise SolverUnavailableError(f"method {base!r} needs the program {programs} on the PATH")
     if isinstance(entry.target, Mapping):
         return _ByObjective(base, entry.target, argument or None, params or {}, objective)
     return _class_of(entry.target, entry.plugin).from_params(argument or None, params or {})

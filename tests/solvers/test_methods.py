@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,12 +18,10 @@ from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 
 
 def runnable() -> list[Any]:
-    """Return the methods as parameters; those that need a file or a program that is not there are skipped."""
+    """Return the methods as parameters; those that need a file or a package that is not there are skipped."""
     marked = []
     for name, entry in METHODS.items():
         why = f"needs an argument: {name}:{entry.argument}" if entry.argument else ""
-        if entry.programs and not any(map(shutil.which, entry.programs)):
-            why = f"needs the program {entry.programs[0]}"
         if any(find_spec(package) is None for package in entry.requires):
             why = f"needs {', '.join(entry.requires)}"
         marked.append(pytest.param(name, marks=pytest.mark.skipif(bool(why), reason=why)))

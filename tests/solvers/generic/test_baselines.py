@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,12 +16,12 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.model.contiguity import quotient_cycle
-from placekit.model.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError
+from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.solve.method import Run
 from placekit.solve.registry import get_method
 from placekit.solvers.generic.class_order import class_order, main_group
 from placekit.solvers.generic.coarsen import contract
-from placekit.solvers.generic.partitioners import expand_nets, scotch_graph
+from placekit.solvers.generic.metis import expand_nets
 from placekit.solvers.generic.pipedream import crossings, split_line
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
 
@@ -177,61 +175,6 @@ def test_nets_become_edges(diamond: pk.Problem) -> None:
     assert star.neighbours.tolist() == [1, 2, 0, 3, 0, 3, 1, 2]
     # the tensor of a (2 s against 4 s of work) goes to two readers, those of b and c to one
     assert star.edge_weight.tolist() == [250_000, 250_000, 250_000, 500_000, 250_000, 500_000, 500_000, 500_000]
-    assert scotch_graph(star).splitlines()[:4] == ["0", "4 8", "0 011", "250000 2 250000 1 250000 2"]
-
-
-def fake_gpart(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a program called gpart on the PATH that runs `body` with nparts, the graph file and the map file."""
-    script = folder / "gpart"
-    script.write_text(f"#!/bin/sh\nnparts=$1; graph=$2; map=$3\n{body}\n")
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    monkeypatch.setattr("placekit.solvers.generic.partitioners.Scotch.PROGRAMS", ("gpart",))
-
-
-EQUAL_RUNS = """
-n=$(sed -n 2p "$graph" | cut -d" " -f1)
-{ echo $n; i=0; while [ $i -lt $n ]; do echo "$i $((i * nparts / n))"; i=$((i + 1)); done; } > "$map"
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="the fake program is a shell script")
-def test_scotch_is_called_and_its_map_is_read(
-    diamond: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stand-in for `gpart` that cuts the nodes in equal runs: ops a, b and c, d on the two accelerators."""
-    fake_gpart(tmp_path, EQUAL_RUNS, monkeypatch)
-    result = pk.solve(diamond.replace(contiguity="none"), method="scotch")
-    assert result.placement is not None
-    assert list(result.placement.values()) == ["acc.0", "acc.0", "acc.1", "acc.1"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="the fake program is a shell script")
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("echo broken input >&2; exit 3", "ended with code 3: broken input"),
-        ("exit 0", "its mapping cannot be read"),
-        ('echo "4 0 0" > "$map"', "its mapping is of 4 nodes in 3 numbers; expected 4 nodes in 9 numbers"),
-        ('echo "4 0 0 1 0 2 0 3 9" > "$map"', "parts 0 to 1; it has nodes up to 3 and parts 0 to 9"),
-    ],
-)
-def test_scotch_failures_are_explained(
-    diamond: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
-) -> None:
-    """A program that fails, writes nothing or writes nonsense is named with what it did."""
-    fake_gpart(tmp_path, body, monkeypatch)
-    with pytest.raises(SolverUnavailableError, match=message):
-        pk.solve(diamond, method="scotch")
-
-
-def test_missing_scotch_is_named(diamond: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the program on the PATH the method says which one it needs."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        SolverUnavailableError, match="'scotch' needs the program 'scotch_gpart' or 'gpart' on the PATH"
-    ):
-        pk.solve(diamond, method="scotch")
 
 
 def test_wrong_partition_parameters_are_named(diamond: pk.Problem) -> None:

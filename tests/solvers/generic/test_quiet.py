@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.solvers.generic.partitioners import quiet_stdout
+from placekit.solvers.generic.metis import quiet_stdout
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="standard output is redirected by POSIX calls")
 

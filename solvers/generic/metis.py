@@ -1,24 +1,20 @@
-"""Methods ``metis`` and ``scotch``: general graph partitioners, which balance work and minimise the total cut.
-
-Steps of both:
+"""Method ``metis``: a general graph partitioner, which balances work and minimises the total cut.
 
 1. The hypergraph becomes a graph by *star expansion*: every net becomes one edge from its producer to each reader, with
    the net's time divided by the number of readers (so that a net that leaves one reader behind costs a share).
 2. Times become whole numbers, `RESOLUTION` for all of the work, at least 1 per class and per edge.
 3. The kind of device that together does all work soonest gets equal parts, and the other kinds are left empty. METIS
-   is asked a second time for one part per device of any kind, weighted by how fast the device is; Scotch's `gpart` cuts
-   equal parts only.
+   is asked a second time for one part per device of any kind, weighted by how fast the device is.
 4. The partition is repaired (:mod:`placekit.solvers.generic.repair`): pins and support first, then memory, then
    contiguity where the problem asks for it. The judge scores every stage, and keeps the best that is feasible.
 
-Both minimise the *sum* of the cut edges at equal work, not the largest load, and know no memory and no order: a gap to
-the optimum is a property of that objective.
+METIS minimises the *sum* of the cut edges at equal work, not the largest load, and knows no memory and no order: a gap
+to the optimum is a property of that objective.
 
 References
 ----------
 Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular graphs", SIAM J. Sci. Comput.
-20 (1998); Pellegrini and Roman, "Scotch: a software package for static mapping by dual recursive bipartitioning of
-process and architecture graphs", HPCN 1996.
+20 (1998).
 """
 
 from __future__ import annotations
@@ -26,20 +22,15 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.errors import InvalidProblemError, SolverUnavailableError
+from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
@@ -48,12 +39,12 @@ from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
 from placekit.solvers.generic.teams.fixed import on_partitions
 
-__all__ = ["Metis", "PartitionParams", "Scotch", "WeightedGraph", "expand_nets", "quiet_stdout"]
+__all__ = ["Metis", "PartitionParams", "WeightedGraph", "expand_nets", "quiet_stdout"]
 
 logger = logging.getLogger(__name__)
 
 RESOLUTION = 1_000_000
-"""Whole-number weight of all work together: fits 32-bit sums in METIS and Scotch with room to spare."""
+"""Whole-number weight of all work together: fits the 32-bit sums of METIS with room to spare."""
 
 MAX_SLOWNESS = 1e3
 """Devices that are slower than the fastest by more than this factor get no part of their own."""
@@ -61,7 +52,7 @@ MAX_SLOWNESS = 1e3
 
 @dataclass(frozen=True, slots=True)
 class PartitionParams:
-    """Parameters of `Metis` and `Scotch`.
+    """Parameters of `Metis`.
 
     Parameters
     ----------
@@ -131,9 +122,10 @@ def expand_nets(contraction: Contraction, kind: int) -> WeightedGraph:
     )
 
 
-class _Partitioner(Method):
-    """Base of both partitioners: supports every problem, repairs and offers placements."""
+class Metis(Method):
+    """K-way partitioning by METIS through pymetis; parts in proportion to the speed of the devices."""
 
+    name = "metis"
     params_type = PartitionParams
     params: PartitionParams
 
@@ -141,13 +133,13 @@ class _Partitioner(Method):
     def run(self, run: Run) -> StopReason:
         """Partition, and offer the partition and its repairs."""
         contraction = contract(run.problem)
-        for devices in self.device_sets(run.problem, contraction):
+        for devices in _device_sets(run.problem, contraction):
             reason = run.should_stop()
             if reason is not None and run.evaluations:
                 return reason
             part = np.full(contraction.num_classes, devices[0], dtype=np.int64)
             if len(devices) > 1 and contraction.num_classes > 1:
-                part = np.array(devices, dtype=np.int64)[self.partition(run, contraction, devices)]
+                part = np.array(devices, dtype=np.int64)[self._partition(run, contraction, devices)]
             self._offer_repaired(run, contraction, part)
         return StopReason.FINISHED
 
@@ -162,29 +154,8 @@ class _Partitioner(Method):
             logger.debug("%s: %d classes moved for contiguity", self.name, int((chain != repaired).sum()))
             run.offer(contraction.expand(chain))
 
-    def device_sets(self, problem: Problem, contraction: Contraction) -> list[list[int]]:
-        """Return the sets of devices to cut one part for each of; the judge keeps the best."""
-        return [main_group(problem, contraction)]
-
-    def partition(self, run: Run, contraction: Contraction, devices: list[int]) -> NDArray[np.int64]:
-        """``[num_classes]`` positions in `devices`, as the partitioner wants them."""
-        raise NotImplementedError
-
-
-class Metis(_Partitioner):
-    """K-way partitioning by METIS through pymetis; parts in proportion to the speed of the devices."""
-
-    name = "metis"
-
-    def device_sets(self, problem: Problem, contraction: Contraction) -> list[list[int]]:
-        """Return the main kind's devices, and all devices but those of next to no speed."""
-        work = device_work_s(contraction)
-        able = np.flatnonzero(work <= max(float(work.min()), 1e-290) * MAX_SLOWNESS).tolist()
-        main = main_group(problem, contraction)
-        return [main] if sorted(main) == able or not able else [main, able]
-
-    def partition(self, run: Run, contraction: Contraction, devices: list[int]) -> NDArray[np.int64]:
-        """Cut one part per device, in proportion to its speed."""
+    def _partition(self, run: Run, contraction: Contraction, devices: list[int]) -> NDArray[np.int64]:
+        """``[num_classes]`` positions in `devices`: one part per device, in proportion to its speed."""
         import pymetis
 
         work = device_work_s(contraction)[devices]
@@ -206,95 +177,12 @@ class Metis(_Partitioner):
         return np.array(answer[1], dtype=np.int64)
 
 
-class Scotch(_Partitioner):
-    """Partitioning by Scotch's program `gpart` (``scotch_gpart`` on some systems), which must be on the PATH.
-
-    Scotch 7 runs several threads and is then not deterministic; it is asked for the deterministic mode by environment.
-    """
-
-    name = "scotch"
-
-    PROGRAMS: ClassVar[tuple[str, ...]] = ("scotch_gpart", "gpart")
-    """Names of the program, the unmistakable one first."""
-
-    def partition(self, run: Run, contraction: Contraction, devices: list[int]) -> NDArray[np.int64]:
-        """Cut one part per device, all equal."""
-        kind = int(run.problem.platform.kind_of_device[devices[0]])
-        graph = expand_nets(contraction, kind)
-        program = next((path for name in self.PROGRAMS if (path := shutil.which(name))), None)
-        if program is None:
-            raise SolverUnavailableError(
-                f"method 'scotch' needs the program {' or '.join(map(repr, self.PROGRAMS))} on the PATH: "
-                "install Scotch (on Debian and Ubuntu: apt-get install scotch)"
-            )
-        with tempfile.TemporaryDirectory(prefix="placekit-scotch-") as folder:
-            source, answer = Path(folder) / "graph.grf", Path(folder) / "answer.map"
-            source.write_text(scotch_graph(graph))
-            self._call(
-                run,
-                [program, str(len(devices)), str(source), str(answer), f"-b{self.params.imbalance:g}"],
-            )
-            return read_scotch_map(answer, contraction.num_classes, len(devices))
-
-    def _call(self, run: Run, command: list[str]) -> None:
-        limit_s = run.remaining_s
-        try:
-            done = subprocess.run(  # noqa: S603  # the program that the user has on the PATH, no shell
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=None if limit_s is None else max(limit_s, 1.0),
-                env={**os.environ, "SCOTCH_DETERMINISTIC": "1"},
-            )
-        except subprocess.TimeoutExpired:
-            raise SolverUnavailableError(f"scotch: {command[0]} did not finish within {limit_s:.0f} s") from None
-        except OSError as error:
-            raise SolverUnavailableError(f"scotch: {command[0]} cannot be run: {error.strerror}") from None
-        if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise SolverUnavailableError(
-                f"scotch: {command[0]} ended with code {done.returncode}: {said[-1] if said else 'it says nothing'}"
-            )
-
-
-def scotch_graph(graph: WeightedGraph) -> str:
-    """Return `graph` in Scotch's source graph format: version 0, base 0, with edge and vertex weights (``011``)."""
-    lines = ["0", f"{len(graph.node_weight)} {len(graph.neighbours)}", "0 011"]
-    for v, weight in enumerate(graph.node_weight.tolist()):
-        here = slice(int(graph.offsets[v]), int(graph.offsets[v + 1]))
-        ends = zip(graph.edge_weight[here].tolist(), graph.neighbours[here].tolist(), strict=True)
-        lines.append(" ".join([str(weight), str(here.stop - here.start), *(f"{w} {u}" for w, u in ends)]))
-    return "\n".join(lines) + "\n"
-
-
-def read_scotch_map(path: Path, num_nodes: int, num_parts: int) -> NDArray[np.int64]:
-    """``[num_nodes]`` parts from a mapping file: the number of nodes, then one line ``node part`` for each.
-
-    Raises
-    ------
-    SolverUnavailableError
-        The file is missing or is no mapping of these nodes; the message says what is wrong.
-    """
-    try:
-        numbers = [int(word) for word in path.read_text().split()]
-    except (OSError, ValueError) as error:
-        raise SolverUnavailableError(f"scotch: its mapping cannot be read: {error}") from None
-    pairs = np.array(numbers[1:], dtype=np.int64)
-    if not numbers or numbers[0] != num_nodes or len(pairs) != 2 * num_nodes:
-        raise SolverUnavailableError(
-            f"scotch: its mapping is of {numbers[0] if numbers else 0} nodes in {len(numbers)} numbers; "
-            f"expected {num_nodes} nodes in {2 * num_nodes + 1} numbers"
-        )
-    node, part = pairs[::2], pairs[1::2]
-    if sorted(node.tolist()) != list(range(num_nodes)) or part.min() < 0 or part.max() >= num_parts:
-        raise SolverUnavailableError(
-            f"scotch: its mapping must name nodes 0 to {num_nodes - 1} once, and parts 0 to {num_parts - 1}; "
-            f"it has nodes up to {node.max()} and parts {part.min()} to {part.max()}"
-        )
-    answer = np.empty(num_nodes, dtype=np.int64)
-    answer[node] = part
-    return answer
+def _device_sets(problem: Problem, contraction: Contraction) -> list[list[int]]:
+    """Return the main kind's devices, and all devices but those of next to no speed; the judge keeps the better."""
+    work = device_work_s(contraction)
+    able = np.flatnonzero(work <= max(float(work.min()), 1e-290) * MAX_SLOWNESS).tolist()
+    main = main_group(problem, contraction)
+    return [main] if sorted(main) == able or not able else [main, able]
 
 
 @contextmanager
