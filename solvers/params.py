@@ -15,19 +15,15 @@ class DpParams:
 
     Parameters
     ----------
-    random_orders
-        Random orders for the start, after the named ones.
     max_memory_bytes
         Most memory for ideals; beyond it the search returns what it has and a bound.
     """
 
-    random_orders: int = 0
     max_memory_bytes: int = 400_000_000
 
     def __post_init__(self) -> None:
-        for name, low in (("random_orders", 0), ("max_memory_bytes", 1_000_000)):
-            if getattr(self, name) < low:
-                raise InvalidProblemError(f"dp: {name} is {getattr(self, name)}; it must be >= {low}")
+        if self.max_memory_bytes < 1_000_000:
+            raise InvalidProblemError(f"dp: max_memory_bytes is {self.max_memory_bytes}; it must be >= 1000000")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.objectives import Throughput
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.solve import AssignmentCpsat
-from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 from placekit.solvers.assignment.teams import SpareRun, no_program
-from placekit.solvers.generic.coarsen import Contraction, contract
+from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.params import LocalSearchParams
-from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains, offer_team_chains
+from placekit.solvers.throughput.dp.linear import offer_best_chains, offer_team_chains
 from placekit.solvers.throughput.local_search.multilevel import search
 
-__all__ = ["ThroughputCpsat", "ThroughputIlp", "offer_best_chains"]
+__all__ = ["ThroughputCpsat", "ThroughputIlp"]
 
 LOCAL_SEARCH_FROM = 100
 """Classes times devices above which a local search gives the constraint program its start."""
@@ -68,18 +66,3 @@ def _with_spare_teams(run: Run[Throughput]) -> Run[Throughput]:
         return run
     offer_team_chains(run)
     return SpareRun(run)
-
-
-def offer_best_chains(run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
-    """Offer the chains of ``dpl``; they are acyclic, which every contiguity allows.
-
-    Their objective sets the scale of the program and excludes slow devices from the start.
-    """
-    problem = run.problem
-    if run.should_stop() is not None:
-        return
-    if problem.contiguity is not Contiguity.ACYCLIC:
-        contraction = contract(problem.replace(contiguity=Contiguity.ACYCLIC))
-        if not flatten(contraction).allowed.any(axis=1).all():
-            return
-    offer_chains(run, contraction, LinearDpParams())

@@ -37,7 +37,7 @@ from placekit.solvers.throughput.dp.chains import ChainSearch
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.light_leaves import relax_light_leaves
-from placekit.solvers.throughput.dp.linear import LinearDpParams, acyclic_only, offer_chains
+from placekit.solvers.throughput.dp.linear import acyclic_only, offer_chains
 from placekit.solvers.throughput.dp.orders import named_orders
 
 __all__ = ["ThroughputDp"]
@@ -104,7 +104,7 @@ class ThroughputDp(Method):
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
-        reason = run.should_stop() or offer_chains(run, contraction, LinearDpParams(self.params.random_orders))
+        reason = run.should_stop() or offer_chains(run, contraction)
         if reason is not None:
             return reason
         joined = None

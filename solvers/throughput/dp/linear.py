@@ -27,14 +27,18 @@ from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.throughput.dp.chains import ChainSearch
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Instance
-from placekit.solvers.throughput.dp.orders import named_orders, random_order
+from placekit.solvers.throughput.dp.orders import named_orders
 
-__all__ = ["LinearDp", "LinearDpParams", "acyclic_only", "offer_chains", "offer_team_chains"]
+__all__ = ["LinearDp", "LinearDpParams", "acyclic_only", "offer_best_chains", "offer_chains", "offer_team_chains"]
 
+MAX_PREFIXES = 1000
+"""Prefixes of an order, unless another number is asked for."""
 COARSE_PREFIXES = 50
 """Prefixes of the first chain with teams."""
+CHAINS = "chains"
+"""Name of the chains among what a run has done."""
 CHAINS_SHARE = 0.3
-"""Share of the time that chains over all teams may take as a start."""
+"""Share of the time that chains may take as a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +47,16 @@ class LinearDpParams:
 
     Parameters
     ----------
-    random_orders
-        Number of random orders that are tried after the named ones.
     max_prefixes
         Largest number of prefixes of an order; of longer orders the cheapest cuts are taken, spread evenly over the
         work.
     """
 
-    random_orders: int = 0
-    max_prefixes: int = 1000
+    max_prefixes: int = MAX_PREFIXES
 
     def __post_init__(self) -> None:
-        for name, low in (("random_orders", 0), ("max_prefixes", 2)):
-            if getattr(self, name) < low:
-                raise InvalidProblemError(f"dpl: {name} is {getattr(self, name)}; it must be >= {low}")
+        if self.max_prefixes < 2:
+            raise InvalidProblemError(f"dpl: max_prefixes is {self.max_prefixes}; it must be >= 2")
 
 
 def acyclic_only(problem: Problem) -> str | None:
@@ -88,39 +88,44 @@ def choose_prefixes(instance: Instance, max_prefixes: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0], chosen, [num_classes]]))
 
 
-def offer_chains(run: Run, contraction: Contraction, params: LinearDpParams) -> StopReason | None:
+def offer_chains(run: Run, contraction: Contraction, max_prefixes: int = MAX_PREFIXES) -> StopReason | None:
     """Offer the best chain of each order; return why to stop, or None at the end of the orders."""
 
-    def is_better(name: str, order: NDArray[np.int64], max_prefixes: int = params.max_prefixes) -> bool:
-        """Offer the best chain of an order; return whether there is a better one than any before."""
+    def offer(name: str, order: NDArray[np.int64], max_prefixes: int) -> None:
+        """Offer the best chain of an order, if it is better than any before."""
         instance = Instance(contraction, order, np.inf if run.objective is None else run.objective)
         prefixes = IdealSet.prefixes(instance, choose_prefixes(instance, max_prefixes))
         found = ChainSearch(prefixes, lambda: run.should_stop() is not None).best()
-        if found is None or found[1] is None:
-            return False
-        run.offer(instance.placement(found[1]), at_most=found[0] * (1 + 1e-9) + instance.rounding_s)
-        run.info["order"] = name
-        return True
+        if found is not None and found[1] is not None:
+            run.offer(instance.placement(found[1]), at_most=found[0] * (1 + 1e-9) + instance.rounding_s)
+            run.info["order"] = name
 
-    base: NDArray[np.float64] | None = None  # random orders are near the best one
     has_teams = run.problem.objective.team_rule != "off"
-    for name, order in named_orders(contraction):
-        if has_teams and base is None:  # there are many crews: let a coarse chain narrow the windows first
-            is_better(name, order, min(COARSE_PREFIXES, params.max_prefixes))
-        if is_better(name, order) or base is None:
-            base = np.argsort(order).astype(np.float64)
+    for number, (name, order) in enumerate(named_orders(contraction)):
+        if has_teams and number == 0:  # there are many crews: let a coarse chain narrow the windows first
+            offer(name, order, min(COARSE_PREFIXES, max_prefixes))
+        offer(name, order, max_prefixes)
         reason = run.should_stop()
         if reason is not None:
             return reason
-    for _ in range(params.random_orders):
-        assert base is not None  # there is a named order
-        order = random_order(contraction, run.rng, base)
-        if is_better("random keys", order):
-            base = np.argsort(order).astype(np.float64)
-        reason = run.should_stop()
-        if reason is not None:
-            return reason
+    run.done.add(CHAINS)
     return None
+
+
+def offer_best_chains(run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
+    """Offer the chains of ``dpl`` once in a run: they are acyclic, which every contiguity allows.
+
+    Their objective sets the scale of a program and excludes slow devices from the start.
+    """
+    problem = run.problem
+    if CHAINS in run.done or run.should_stop() is not None:
+        return
+    if problem.contiguity is not Contiguity.ACYCLIC:
+        contraction = contract(problem.replace(contiguity=Contiguity.ACYCLIC))
+        if not contraction.allowed.any(axis=1).all():
+            return
+    with run.limited_to(None if run.remaining_s is None else CHAINS_SHARE * run.remaining_s):
+        offer_chains(run, contraction)
 
 
 def offer_team_chains(run: Run[Throughput]) -> None:
@@ -130,7 +135,7 @@ def offer_team_chains(run: Run[Throughput]) -> None:
         return
     offer_single_devices(run)
     with run.limited_to(None if run.remaining_s is None else CHAINS_SHARE * run.remaining_s):
-        offer_chains(run, contract(problem.replace(contiguity=Contiguity.ACYCLIC)), LinearDpParams())
+        offer_chains(run, contract(problem.replace(contiguity=Contiguity.ACYCLIC)))
 
 
 class LinearDp(Method):
@@ -150,4 +155,4 @@ class LinearDp(Method):
         reason = run.should_stop()
         if reason is not None:
             return reason
-        return offer_chains(run, contract(run.problem), self.params) or StopReason.FINISHED
+        return offer_chains(run, contract(run.problem), self.params.max_prefixes) or StopReason.FINISHED

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from placekit.model.graph import topological_order
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["named_orders", "order_by_key", "random_order"]
+__all__ = ["named_orders", "order_by_key"]
 
 
 def order_by_key(contraction: Contraction, key: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -29,13 +29,6 @@ def order_by_key(contraction: Contraction, key: NDArray[np.float64]) -> NDArray[
             if open_predecessors[s] == 0:
                 heapq.heappush(ready, (float(key[s]), s))
     return np.array(order, dtype=np.int64)
-
-
-def random_order(contraction: Contraction, rng: np.random.Generator, base: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the order of the keys `base`, each disturbed by normal noise of a random size."""
-    spread = float(base.std()) or 1.0
-    noise = rng.normal(size=len(base)) * spread * 10 ** rng.uniform(-2.5, 0.0)
-    return order_by_key(contraction, base + noise)
 
 
 def named_orders(contraction: Contraction) -> Iterator[tuple[str, NDArray[np.int64]]]:

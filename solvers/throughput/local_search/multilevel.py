@@ -12,17 +12,17 @@ from placekit.objectives import Throughput
 from placekit.solve.method import Method, Run
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
+from placekit.solvers.assignment.flat import FlatProblem, flatten
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.excess import find_feasible
+from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.local_search import LocalSearch
 from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.solvers.params import PATIENCE, LocalSearchParams
-from placekit.solvers.throughput.dp.linear import offer_team_chains
+from placekit.solvers.throughput.dp.linear import offer_best_chains, offer_team_chains
 from placekit.solvers.throughput.local_search.anneal import score
-from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.state import empty_state
 
@@ -30,15 +30,13 @@ __all__ = ["ThroughputLocalSearch", "search"]
 
 FIRST_STEPS = 50
 """Proposals per class in the first cycle; doubled from cycle to cycle up to the parameter."""
-NUM_CHAINS = 6
-"""Greedy chains that are tried at the start."""
 
 
 class ThroughputLocalSearch(Method):
     """Multilevel local search for `Throughput` under any contiguity.
 
-    1. Start from what is known (warm start, single devices) and from greedy chains along topological orders; if none
-       is feasible, from where annealing of the excess leads (:mod:`placekit.solvers.generic.excess`).
+    1. Start from what is known (warm start, single devices), from ``greedy`` and from the chains of ``dpl``; if none is
+       feasible, from where annealing of the excess leads (:mod:`placekit.solvers.generic.excess`).
     2. V-cycle: join classes into clusters along heavy nets (of the same device, if the start is to be kept), several
        levels deep; at the coarsest level, and then at every finer one, anneal single moves and swaps
        (:mod:`placekit.solvers.throughput.local_search.anneal`), cooler and cooler.
@@ -144,17 +142,10 @@ def _offer(run: Run, contraction: Contraction, solution: Solution) -> None:
 
 
 def _starts(run: Run, contraction: Contraction, flat: FlatProblem) -> Iterator[NDArray[np.int64]]:
-    """Yield placements of classes that break at most memory limits: those known, then chains, then a last resort."""
-    yield from _known(run, contraction, flat)
-    ordered = with_order(flat, contraction.senders, contraction.receivers)
-    kinds = flat.time_s.sum(axis=2).max(axis=1).sum() + flat.net_time_s.sum(axis=2).max(axis=1, initial=0.0).sum()
-    for number in range(NUM_CHAINS):
-        order = random_topological_order(ordered, depth_first=number % 2 == 0, rng=run.rng)
-        chain = run.rng.permutation(len(flat.kind))
-        device_or_none = greedy_chain(flat, order, chain, float(kinds))
-        if device_or_none is not None:
-            yield device_or_none
-    if run.placement is None and find_feasible(run):
+    """Yield placements of classes: the best one known, chains included, or what a search of its own finds."""
+    Greedy().run(run)  # for large problems, whose chains take seconds
+    offer_best_chains(run, contraction)
+    if run.placement is not None or find_feasible(run):
         yield from _known(run, contraction, flat)
 
 

@@ -13,18 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from limits import SOON_S
 from numpy.typing import NDArray
-from oracle import brute_force, is_feasible
+from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
 from placekit.model.contiguity import quotient_cycle
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.solve.registry import get_method
-from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
+from placekit.solvers.assignment.flat import FlatProblem, flatten
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.throughput.local_search import anneal as module
 from placekit.solvers.throughput.local_search.anneal import anneal, score
-from placekit.solvers.throughput.local_search.chain import fill_chain, greedy_chain, random_topological_order
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
 from placekit.solvers.throughput.local_search.state import (
     State,
@@ -139,32 +138,6 @@ def test_compiled_kernels_agree_with_plain_python(problem: pk.Problem, seed: int
             value = walk(flat, state, best, np.inf, scale, 3, 0.3, 0.01, 60, seed)
         ends.append((state.device.tolist(), best.tolist(), value))
     assert ends[0] == ends[1]
-
-
-@examples(200)
-@given(problems(objective=THROUGHPUT, contiguity=st.just(pk.Contiguity.ACYCLIC)), st.integers(0, 2**31))
-def test_greedy_chains_are_feasible_chains(problem: pk.Problem, seed: int) -> None:
-    """A chain along a topological order is acyclic, allowed, within memory, and within its target."""
-    contraction = contract(problem)
-    flat = flatten(contraction)
-    rng = np.random.default_rng(seed)
-    ordered = with_order(flat, contraction.senders, contraction.receivers)
-    order = random_topological_order(ordered, depth_first=seed % 2 == 0, rng=rng)
-    rank = np.argsort(order)
-    assert (rank[contraction.senders] < rank[contraction.receivers]).all()
-    device = greedy_chain(flat, order, rng.permutation(len(flat.kind)), 1e9)
-    if device is not None:
-        assert is_feasible(problem, tuple(contraction.expand(device).tolist()))
-        if flat.time_s.shape[2] == 1:
-            value = score(flat, empty_state(flat), device)[0]
-            other = np.zeros_like(device)
-            assert fill_chain(
-                flat,
-                order,
-                device[order][np.sort(np.unique(device[order], return_index=True)[1])],
-                value * (1 + 1e-9) + 1e-12,
-                other,
-            )
 
 
 @examples(120)
