@@ -22,9 +22,23 @@ from placekit.solvers.serial_latency.expansion import best_labels
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.paths import price_paths
-from placekit.solvers.serial_latency.subgraphs import fewest_subgraphs
 
-__all__ = ["SerialLatencyBound", "lower_bounds", "serial_latency_bound", "with_subgraphs"]
+__all__ = ["SerialLatencyBound", "fewest_subgraphs", "lower_bounds", "serial_latency_bound", "with_subgraphs"]
+
+
+def fewest_subgraphs(contraction: Contraction) -> int:
+    """Return a number of subgraphs that every feasible placement has: one per device that must be used.
+
+    Classes with one device only use that device; and so many devices are used that their memory suffices.
+    """
+    platform = contraction.problem.platform
+    is_only = contraction.allowed.sum(axis=1) == 1
+    forced = int(contraction.allowed[is_only].any(axis=0).sum())
+    limits = np.sort(platform.memory_limits_bytes)[::-1]
+    # a little less than all bytes: sums are rounded
+    need = float(contraction.memory_bytes.sum()) * (1 - 1e-11)
+    holding = int(np.searchsorted(np.cumsum(limits), need)) + 1
+    return max(forced, min(holding, platform.num_devices), 1)
 
 
 def with_subgraphs(contraction: Contraction[SerialLatency], bound_s: float) -> float:

@@ -11,8 +11,8 @@ two kinds (two labels,                    one minimum cut: the optimum, in about
 more labels                               alpha-expansion (:mod:`~.expansion`), single moves, the bound of one cut per
                                           device (:mod:`~.decomposition`), then the integer program
 a cost per subgraph                       cuts with a price on device changes along paths (:mod:`~.paths`): a bound and
-                                          placements; moves of pieces (:mod:`~.subgraphs`); then a constraint program
-                                          that counts subgraphs exactly (:mod:`~.levels`), where it is small enough
+                                          placements; then a constraint program that counts subgraphs exactly
+                                          (:mod:`~.levels`), where it is small enough
 ========================================  ============================================================================
 
 `Result.info` has the step that proved the answer (``proven_by``, None without a proof), the number of labels, and the
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -48,7 +48,6 @@ from placekit.solvers.serial_latency.flow import Cut, CutCost, closure
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths
-from placekit.solvers.serial_latency.subgraphs import PieceSearch
 
 __all__ = ["MinCut", "MinCutParams"]
 
@@ -58,9 +57,6 @@ MAX_ILP_SIZE = 300_000
 """Largest number of classes and pins times devices for the integer program."""
 MAX_LEVEL_SIZE = 60_000
 """Largest number of ops and edges times levels times devices for the constraint program."""
-
-NUM_STARTS = 6
-"""Placements from which pieces are moved."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,6 @@ class MinCut(Method):
             ("minimum cuts by direction", search.cut_by_direction),
             ("price on memory", search.price_memory),
             ("changes along paths", search.count_along_paths),
-            ("subgraphs counted from below", search.save_subgraphs),
             ("single moves", search.descend),
             ("minimum cut per device", search.decompose),
         ]
@@ -121,13 +116,7 @@ class _Search:
         self.flat = flatten(contraction)
         self.labels = labels_of(contraction)
         self.floor_s = 0.0  # lower bound on work and transfers
-        self.starts: dict[bytes, tuple[float, NDArray[np.int64]]] = {}
         run.info["labels"] = self.labels.num_labels
-
-    @cached_property
-    def pieces(self) -> PieceSearch:
-        """Moves of pieces, made when they are needed."""
-        return PieceSearch(self.contraction)
 
     @property
     def _is_told_to_stop(self) -> bool:
@@ -227,7 +216,7 @@ class _Search:
         for last in price_paths(self.contraction, self.labels):
             proof = partial(last.certificate, self.contraction)
             self.run.raise_bound(last.bound_s, "changes along paths", proof)
-            self._consider(self.labels.devices[last.label])
+            self._offer_labels(self.labels, last.label)
             if self._is_told_to_stop:
                 return None
         if last is not None and last.cut is None:
@@ -237,24 +226,6 @@ class _Search:
                 if self._is_told_to_stop:
                     return None
         return None
-
-    def save_subgraphs(self) -> StopReason | None:
-        """Move pieces of the best placements."""
-        if not self.subgraph_cost_s:
-            return None
-        if self.run.placement is not None:
-            self._consider(self.contraction.restrict(self.run.placement.device_of_op))
-        for _, device in sorted(self.starts.values(), key=lambda start: start[0])[:NUM_STARTS]:
-            for better in self.pieces.improve(device, lambda: self._is_told_to_stop):
-                self._offer(better)
-        return None
-
-    def _consider(self, device: NDArray[np.int64]) -> None:
-        """Offer a placement, made to fit, and keep it as a start for moves of pieces."""
-        if self._overfills(device):
-            device = self._fitted(device)
-        self._offer(device)
-        self.starts[device.tobytes()] = self.pieces.value_s(device), device
 
     def _fitted(self, device: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the devices after single moves out of overfull ones."""

@@ -18,12 +18,11 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.objectives.serial_latency import subgraph_levels
 from placekit.solve.method import Run
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.serial_latency import mincut as mincut_method
-from placekit.solvers.serial_latency.bound import lower_bounds, serial_latency_bound
+from placekit.solvers.serial_latency.bound import fewest_subgraphs, lower_bounds, serial_latency_bound
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels, expand_label, expansion_cost
@@ -33,7 +32,6 @@ from placekit.solvers.serial_latency.levels import LevelModel, most_levels
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.mincut import MinCut, MinCutParams
 from placekit.solvers.serial_latency.paths import price_paths
-from placekit.solvers.serial_latency.subgraphs import PieceSearch, fewest_subgraphs
 
 PLAIN = st.just(pk.SerialLatency())
 COSTLY = st.builds(pk.SerialLatency, subgraph_cost_s=st.sampled_from([1e-3, 0.1, 1.0, 5.0, 200.0]))
@@ -303,26 +301,6 @@ def test_descent_leaves_a_device_that_holds_too_much() -> None:
     device = descend(flatten(contraction), np.zeros(40, dtype=np.int64))
     assert (device == 0).sum() <= 10
     assert pk.evaluate(problem, pk.Placement.of(problem, contraction.expand(device))).violations == ()
-
-
-@examples(80)
-@given(problems(max_ops=7, max_devices=4, objective=COSTLY, contiguity=NO_CONTIGUITY), st.data())
-def test_piece_search_counts_like_the_judge(problem: pk.Problem, data: st.DataObject) -> None:
-    """Levels and objective of any supported placement; every improvement is one for the judge, and none is lost."""
-    contraction = contract(problem)
-    if not flatten(contraction).allowed.any(axis=1).all():
-        return
-    allowed = [np.flatnonzero(row).tolist() for row in flatten(contraction).allowed]
-    device = np.array([data.draw(st.sampled_from(choice)) for choice in allowed])
-    search = PieceSearch(contraction)
-    of_op = contraction.expand(device)
-    assert search.levels(device).tolist() == subgraph_levels(problem.graph, of_op).tolist()
-    value = objective(problem, tuple(of_op.tolist()))
-    assert search.value_s(device) == pytest.approx(value, rel=1e-12, abs=1e-12)
-    for better in search.improve(device):
-        reached = objective(problem, tuple(contraction.expand(better).tolist()))
-        assert reached <= value * (1 + 1e-12)
-        value = reached
 
 
 @examples(50)
