@@ -6,9 +6,7 @@ on CPUs have their channels last (:mod:`placekit.cost_models.openvino.layouts`),
 
 from __future__ import annotations
 
-import logging
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -45,7 +43,6 @@ __all__ = [
     "require_devices",
 ]
 
-_LOGGER = logging.getLogger(__name__)
 _NUM_THREADS = "INFERENCE_NUM_THREADS"
 
 
@@ -142,17 +139,11 @@ class CompiledStage:
         The stage, and the member of its team.
     compiled
         What OpenVINO made of it; members of a team can have one together.
-    compile_s
-        Seconds that this took.
-    is_cached
-        Whether it came out of the model cache.
     """
 
     stage: PlacedStage
     device: Device
     compiled: openvino.CompiledModel
-    compile_s: float
-    is_cached: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,11 +161,6 @@ class CompiledPlan:
         """``[num_stages]`` every stage on each member of its team."""
         waiting = iter(self.stages)
         return tuple(tuple(islice(waiting, len(stage.members))) for stage in self.plan.stages)
-
-    @property
-    def compile_s(self) -> float:
-        """Seconds that compiling all stages took."""
-        return sum(stage.compile_s for stage in self.stages)
 
     def open(self) -> list[list[Stage]]:
         """Return every stage on each member, with requests of its own."""
@@ -286,12 +272,10 @@ def compile_openvino_plan(
     for stage in plan.stages:
         if _are_equal(stage.members) and _is_only_stage(plan, stage.members):
             first = _compile(stage, stage.device, core, cache_dir, num_streams=len(stage.members))
-            stages += [first, *(replace(first, device=each, compile_s=0.0) for each in stage.members[1:])]
+            stages += [first, *(replace(first, device=each) for each in stage.members[1:])]
         else:
             stages += [_compile(stage, device, core, cache_dir) for device in stage.members]
-    compiled = CompiledPlan(plan, tuple(stages))
-    _LOGGER.debug("compiled %d stages of %r in %.3f s", len(stages), plan.name, compiled.compile_s)
-    return compiled
+    return CompiledPlan(plan, tuple(stages))
 
 
 def require_devices(devices: Iterable[Device], core: openvino.Core) -> None:
@@ -335,7 +319,6 @@ def _compile(
         config |= {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": num_streams, _NUM_THREADS: threads}
     if cache_dir is not None:
         config["CACHE_DIR"] = str(cache_dir)
-    start = time.perf_counter()
     try:
         compiled = core.compile_model(stage.model, target, config)
     except RuntimeError as error:
@@ -346,15 +329,7 @@ def _compile(
             f"stage {stage.name!r} ({len(stage.op_names)} ops from {stage.op_names[0]!r}) cannot be compiled for "
             f"{target}: {what}{last_line(error)}"
         ) from error
-    compile_s = time.perf_counter() - start
-    return CompiledStage(stage, device, compiled, compile_s, _is_cached(compiled))
-
-
-def _is_cached(compiled: openvino.CompiledModel) -> bool:
-    try:
-        return bool(compiled.get_property("LOADED_FROM_CACHE"))
-    except RuntimeError:  # a device without this property
-        return False
+    return CompiledStage(stage, device, compiled)
 
 
 class _StageRunner:

@@ -42,14 +42,11 @@ class Exhausted:
         True if nothing was left out, so that there is no placement below the value unless one was found.
     device, step
         A feasible placement below the value; None if none was found.
-    steps
-        Steps that it took.
     """
 
     is_complete: bool
     device: list[int] | None = None
     step: list[int] | None = None
-    steps: int = 0
 
 
 class _OutOfStepsError(Exception):
@@ -70,7 +67,7 @@ def enumerate_all(exact: ExactProblem, below: Fraction | None, max_steps: int = 
                 return found
     except _OutOfStepsError:
         return Exhausted(False)
-    return Exhausted(True, steps=max_steps - search.left)
+    return Exhausted(True)
 
 
 @dataclass(eq=False)
