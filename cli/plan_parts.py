@@ -69,10 +69,9 @@ def draw_plan(what: str, result: PlanResult, path: Path, schedule: str) -> None:
         There is no plan, or the schedule does not go with it.
     """
     from placekit.io.trace import write_trace
-    from placekit.plotting.canvas import figure_of
+    from placekit.plotting.canvas import figure_of, save_figure
     from placekit.plotting.plot_schedule import plot_schedule
     from placekit.plotting.plot_training_plan import plot_training_plan
-    from placekit.plotting.save import save_figure
     from placekit.training.schedule import simulate_step, step_as_result
 
     if result.plan is None:

@@ -130,18 +130,17 @@ def show(
 
 
 def _draw_result(result: Result, path: Path) -> None:
+    from placekit.plotting.canvas import save_figure
     from placekit.plotting.plot_result import plot_result
-    from placekit.plotting.save import save_figure
 
     save_figure(plot_result(result), path)
 
 
 def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
     """Draw a result or placement on the graph of its problem."""
-    from placekit.plotting.canvas import figure_of
+    from placekit.plotting.canvas import figure_of, save_figure
     from placekit.plotting.graph_page import graph_page
     from placekit.plotting.plot_graph import draw_graph
-    from placekit.plotting.save import save_figure
 
     graph, weight = _graph_of(file, of)
     platform = Platform(tuple(Device(name, "device") for name in devices_named(file)))
@@ -170,17 +169,15 @@ def _graph_of(file: Path, of: Path | None) -> tuple[OpGraph, NDArray[np.float64]
 
 
 def _draw_pipeline(result: Result, graph: OpGraph, path: Path) -> None:
-    from placekit.plotting.canvas import figure_of
+    from placekit.plotting.canvas import figure_of, save_figure
     from placekit.plotting.plot_pipeline import plot_pipeline
-    from placekit.plotting.save import save_figure
 
     save_figure(figure_of(plot_pipeline(result, graph)), path)
 
 
 def _draw_schedule(result: Result, path: Path) -> None:
-    from placekit.plotting.canvas import figure_of
+    from placekit.plotting.canvas import figure_of, save_figure
     from placekit.plotting.plot_schedule import plot_schedule
-    from placekit.plotting.save import save_figure
 
     save_figure(figure_of(plot_schedule(result)), path)
 

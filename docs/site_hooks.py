@@ -132,7 +132,7 @@ def _svg(result: pk.Result) -> bytes:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    from placekit.plotting.plot_loads import plot_loads
+    from placekit.plotting.plot_result import plot_loads
     from placekit.plotting.plot_schedule import plot_schedule
 
     figure, axes = plt.subplots(figsize=(7.2, 2.4), layout="constrained")

@@ -1,11 +1,15 @@
-"""Axes to draw on, without touching the figures of whoever calls."""
+"""Axes to draw on, without touching the figures of whoever calls; and figures to files."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placekit.io.atomic import write_bytes
 from placekit.io.visible import visible
+from placekit.model.errors import PlacekitError
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -19,10 +23,12 @@ __all__ = [
     "legend_above",
     "new_figure",
     "plain_label",
+    "save_figure",
     "time_scale",
     "time_text",
 ]
 
+FIGURE_FORMATS = ("png", "svg", "pdf")
 COLORS = {"compute": "#3b6ea8", "transfer": "#e08e45", "bound": "#4c9f70", "objective": "#3b6ea8", "text": "#444444"}
 """One colour per meaning, the same in every figure; told apart also in grey and by the colour-blind."""
 
@@ -102,3 +108,19 @@ def legend_above(ax: Axes, handles: Sequence[Artist] | None = None, title: str =
         handles=found, ncols=columns, frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0),
         borderaxespad=0.2,
     )  # fmt: skip
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write `figure` to `path`, in the format of its suffix. The write is atomic.
+
+    Raises
+    ------
+    PlacekitError
+        Another suffix than .png, .svg or .pdf, or a file that cannot be written.
+    """
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    if suffix not in FIGURE_FORMATS:
+        raise PlacekitError(f"cannot draw {path}: suffix {suffix!r} is none of {', '.join(FIGURE_FORMATS)}")
+    stream = io.BytesIO()
+    figure.savefig(stream, format=suffix, dpi=150)
+    write_bytes(path, stream.getvalue())

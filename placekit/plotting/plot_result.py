@@ -1,19 +1,28 @@
-"""Figure: a result on one page, its loads above its trace."""
+"""Figures of a result: the load of every device, and objective and bound over time."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from placekit.plotting.canvas import new_figure
-from placekit.plotting.plot_loads import plot_loads
-from placekit.plotting.plot_trace import plot_trace
+from placekit.model.errors import InvalidProblemError
+from placekit.plotting.canvas import (
+    COLORS,
+    axes_or_new,
+    legend_above,
+    new_figure,
+    plain_label,
+    time_scale,
+    time_text,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from placekit.solve.result import Result
 
-__all__ = ["plot_result"]
+__all__ = ["plot_loads", "plot_result", "plot_trace"]
 
 
 def plot_result(result: Result) -> Figure:
@@ -34,3 +43,104 @@ def plot_result(result: Result) -> Figure:
     plot_loads(result, above)
     plot_trace(result, below)
     return figure
+
+
+def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
+    """Draw one bar per device: compute, then transfer; and the objective and the bound as lines.
+
+    Where devices compute and transfer at the same time, and a load is not the sum of both, they are two bars, one below
+    the other.
+
+    Parameters
+    ----------
+    result
+        A result with a placement.
+    ax
+        Axes to draw on; those of a new figure if None.
+
+    Returns
+    -------
+    Axes
+        What was drawn on.
+
+    Raises
+    ------
+    InvalidProblemError
+        The result has no placement, so there is nothing to draw.
+    """
+    if result.objective is None:
+        raise InvalidProblemError(f"result of {result.problem_name!r} has status {result.status}: no loads to draw")
+    loads = result.device_loads
+    ax = axes_or_new(ax, height_in=min(1.2 + 0.35 * len(loads), 40.0))
+    names = [load.device for load in loads]
+    rows = range(len(loads))
+    factor, unit = time_scale(max(*(load.load_s for load in loads), result.objective))
+    compute = [load.compute_s * factor for load in loads]
+    transfer = [load.transfer_s * factor for load in loads]
+    sums = [a + b for a, b in zip(compute, transfer, strict=True)]
+    if all(math.isclose(load.load_s * factor, end, rel_tol=1e-9) for load, end in zip(loads, sums, strict=True)):
+        ax.barh(rows, compute, color=COLORS["compute"], label="compute", height=0.65)
+        ax.barh(rows, transfer, left=compute, color=COLORS["transfer"], label="transfer", height=0.65)
+        ends = sums
+    else:
+        above, below = [row - 0.17 for row in rows], [row + 0.17 for row in rows]
+        ax.barh(above, compute, color=COLORS["compute"], label="compute", height=0.33)
+        ax.barh(below, transfer, color=COLORS["transfer"], label="transfer", height=0.33)
+        ends = [*compute, *transfer]
+    if result.objective_name == "throughput":
+        ax.axvline(result.objective * factor, color=COLORS["text"], linewidth=0.8, linestyle="--", label="objective")
+        if result.lower_bound is not None and result.lower_bound > 0:
+            ax.axvline(result.lower_bound * factor, color=COLORS["bound"], linewidth=1.2, linestyle=":", label="bound")
+    ax.set_yticks(rows, [plain_label(name) for name in names])
+    ax.invert_yaxis()
+    lines = [result.objective * factor] if result.objective_name == "throughput" else []
+    longest = max(*ends, *lines, 1e-9)
+    for row, load in enumerate(loads):  # one column, to the right of every bar and line
+        of_team = f", team {plain_label(load.team)}" if load.team else ""
+        text = f"{time_text(load.load_s)}, {load.num_ops} ops{of_team}"
+        ax.text(longest * 1.03, row, text, va="center", fontsize=8, color=COLORS["text"])
+    ax.set_xlim(0, longest * 1.3)
+    ax.set_xlabel(f"time per sample ({unit})")
+    legend_above(ax, title=f"{result.problem_name}: {result.objective_name} by {result.method}")
+    return ax
+
+
+def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
+    """Draw objective and bound as steps over the time of the solve; the space between them is what is not known.
+
+    Parameters
+    ----------
+    result
+        Any result; one without a trace gives empty axes that say so.
+    ax
+        Axes to draw on; those of a new figure if None.
+    """
+    ax = axes_or_new(ax)
+    ends = max(result.runtime_s, max((line.time_s for line in result.trace), default=0.0))
+    drawn = False
+    known = [value for line in result.trace for value in (line.objective, line.bound) if value is not None]
+    factor, unit = time_scale(max(known, default=0.0))
+    for name, label in (("objective", "best objective"), ("bound", "bound")):
+        points = [
+            (line.time_s, getattr(line, name) * factor) for line in result.trace if getattr(line, name) is not None
+        ]
+        if points:
+            times, values = zip(*points, strict=True)
+            ax.step(
+                [*times, ends],
+                [*values, values[-1]],
+                where="post",
+                color=COLORS[name],
+                label=f"{label} {time_text(values[-1] / factor)}",
+                linestyle="-" if name == "objective" else ":",
+                marker=".",
+                markersize=4,
+            )
+            drawn = True
+    if not drawn:
+        ax.text(0.5, 0.5, "no placement and no bound was found", ha="center", va="center", transform=ax.transAxes)
+    ax.set_xlabel("time of the solve (s)")
+    ax.set_ylabel(f"objective ({unit})")
+    if drawn:
+        legend_above(ax)
+    return ax

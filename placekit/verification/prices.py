@@ -32,6 +32,11 @@ device that must be used.
 :math:`f_{uv} \ge 0` of edges that are an average of paths (what leaves the ops beyond what enters them adds up to 1 at
 most) say the same: with a cost a per subgraph the serial latency is at least work, transfers and
 :math:`a (1 + \sum f_{uv} [x_u \ne x_v])`. Either end of a change pays half, by prices as for a net.
+
+**Directions.** Of two devices under contiguity `acyclic` one comes first: no op on it needs an op on the other one,
+directly or not. So where the order graph has an edge from u to v, the device that comes first holds u if it holds v. A
+price of at least 0 that v pays on the first device, and u receives there, takes nothing from any such placement, so it
+may be added to the others. Each case has prices of its own, and the smaller bound is one of all placements.
 """
 
 from __future__ import annotations
@@ -41,10 +46,10 @@ from fractions import Fraction
 
 from placekit.model.errors import InvalidCertificateError
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
-from placekit.solve.certificates import PricedEdge, PricedNet, Prices
+from placekit.solve.certificates import Directions, PricedEdge, PricedNet, Prices
 from placekit.verification.exact import ExactProblem, fits
 
-__all__ = ["NOTHING_FEASIBLE", "Bound", "group_of", "priced_value", "with_subgraphs"]
+__all__ = ["NOTHING_FEASIBLE", "Bound", "directed_value", "group_of", "priced_value", "with_subgraphs"]
 
 NOTHING_FEASIBLE = math.inf
 """The bound of a problem without any feasible placement."""
@@ -303,3 +308,52 @@ def with_subgraphs(exact: ExactProblem, value: Fraction) -> Fraction:
     everywhere = set.intersection(*map(set, exact.allowed))
     alone = [exact.seconds(sum(exact.ticks(op, d) for op in range(exact.num_ops))) + cost for d in everywhere]
     return min([several, *alone])
+
+
+def directed_value(exact: ExactProblem, certificate: Directions) -> Bound:
+    """Return what prices for either order of the two devices prove, in seconds; see the module docstring.
+
+    Raises
+    ------
+    InvalidCertificateError
+        There is another number of devices or another contiguity, or the prices of a case break a rule.
+    """
+    if exact.num_devices != 2 or exact.problem.contiguity != "acyclic":
+        raise InvalidCertificateError("directions are cases of two devices under contiguity acyclic")
+    edges = set(exact.order_edges)
+    values: list[Bound] = []
+    for first, case in enumerate(certificate.cases):
+        if case is None:
+            if not _clashes(exact, first):
+                raise InvalidCertificateError(
+                    f"certificate: device {first} may come first, and there is no proof of it"
+                )
+            continue
+        profile = case.prices.profile_of_device
+        if len(profile) != 2 or profile[0] == profile[1]:
+            raise InvalidCertificateError("certificate: devices in order must have profiles of their own")
+        paid: dict[tuple[int, int], Fraction] = {}
+        for sender, receiver, seconds in case.order:
+            if (sender, receiver) not in edges or not (math.isfinite(seconds) and seconds >= 0):
+                raise InvalidCertificateError(
+                    f"certificate: {sender} -> {receiver} has no price {seconds} of its order"
+                )
+            for op, sign in ((receiver, 1), (sender, -1)):
+                key = profile[first], exact.group_of[op]
+                paid[key] = paid.get(key, Fraction(0)) + sign * Fraction(seconds)
+        values.append(priced_value(exact, case.prices, paid))
+    return min(values, default=NOTHING_FEASIBLE)
+
+
+def _clashes(exact: ExactProblem, first: int) -> bool:
+    """Return whether some group may be on no device if device `first` comes before the other one."""
+    before: list[set[int]] = [set() for _ in exact.groups]
+    for u, v in exact.order_edges:
+        before[exact.group_of[v]].add(exact.group_of[u])
+    must = [group for group, devices in enumerate(exact.allowed) if devices == [first]]
+    found = set(must)
+    for group in must:
+        for other in before[group] - found:
+            found.add(other)
+            must.append(other)
+    return any(first not in exact.allowed[group] for group in found)

@@ -1,6 +1,6 @@
 r"""Exact value of certificates: a lower bound whatever the certificate says, or an error.
 
-**prices**, **directions**. See :mod:`placekit.verification.prices` and :mod:`placekit.verification.directions`.
+**prices**, **directions**. See :mod:`placekit.verification.prices`.
 
 **shared-work** (makespan). Of the ops J, those on device d run one after another, none before the least head of J on d,
 and none of them is followed by less than the least tail: :math:`\sum_{v \in J \text{ on } d} t_{vd} \le T - r - q`.
@@ -22,11 +22,9 @@ from placekit.solve.certificates import (
     NoDevice,
     SharedWork,
 )
-from placekit.verification.directions import directed_value
 from placekit.verification.exact import ExactProblem
-from placekit.verification.heads import around
-from placekit.verification.paths import longest_path
-from placekit.verification.prices import NOTHING_FEASIBLE, Bound, group_of, priced_value
+from placekit.verification.heads import around, longest_path
+from placekit.verification.prices import NOTHING_FEASIBLE, Bound, directed_value, group_of, priced_value
 
 __all__ = ["fastest_everywhere", "largest_op", "proven"]
 

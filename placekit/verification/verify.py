@@ -15,9 +15,9 @@ from placekit.solve.certificates import Certificate, Prices
 from placekit.solve.result import SOLVER_TOLERANCE, Status
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import MAX_STEPS, enumerate_all
+from placekit.verification.heads import longest_path
 from placekit.verification.ideals import reaches_below
 from placekit.verification.judge import CONSTRAINTS, broken_constraints, objective
-from placekit.verification.paths import longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, with_subgraphs
 from placekit.verification.proofs import fastest_everywhere, largest_op, proven
 from placekit.verification.steps import rounded_up, step_of

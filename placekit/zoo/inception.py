@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from placekit.zoo.calibrate import calibrate_classifier
+from placekit.zoo.vision import calibrate_classifier
 
 __all__ = ["inception_v3"]
 

@@ -210,7 +210,7 @@ _ENTRIES = (
     ZooEntry(
         "unet",
         "U-Net (Ronneberger et al. 2015), segmentation of images with four skip connections",
-        "placekit.zoo.unet:unet",
+        _VISION("unet"),
         {
             "batch": _BATCH,
             "image_size": ZooParameter(256, "height and width in pixels, a multiple of 16", 16, 8192),

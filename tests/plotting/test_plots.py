@@ -14,10 +14,8 @@ from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
-from placekit.plotting.plot_loads import plot_loads
-from placekit.plotting.plot_result import plot_result
-from placekit.plotting.plot_trace import plot_trace
-from placekit.plotting.save import save_figure
+from placekit.plotting.canvas import save_figure
+from placekit.plotting.plot_result import plot_loads, plot_result, plot_trace
 from placekit.solve.result import Result
 from placekit.solve.solve import solve
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from strategies import TIMES_S, examples, problems
 
 import placekit as pk
-from placekit.io.certificate_schema import CertificateModel
+from placekit.io.result_schema import CertificateModel
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.solve.certificates import certificate_from_dict
@@ -26,8 +26,8 @@ from placekit.solvers.makespan.bounds.quick import quick_bounds
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.serial_latency.mincut import MinCut, MinCutParams
 from placekit.verification.exact import ExactProblem
+from placekit.verification.heads import longest_path
 from placekit.verification.ideals import reaches_below
-from placekit.verification.paths import longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE
 from placekit.verification.proofs import proven
 from placekit.verification.verify import BOUND_TOLERANCE, certifies, verify

@@ -31,10 +31,9 @@ from placekit.solve.certificates import (
 )
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import enumerate_all
-from placekit.verification.heads import around
+from placekit.verification.heads import around, longest_path
 from placekit.verification.ideals import reaches_below
 from placekit.verification.judge import broken_constraints
-from placekit.verification.paths import longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound
 from placekit.verification.proofs import proven
 from placekit.verification.timeline import ordered_finishes
