@@ -97,6 +97,14 @@ def test_pinned_ops_make_no_split() -> None:
     assert told.sentence == "Do not split: gpu.0 with pinned ops elsewhere takes 6 ms for one sample."
 
 
+def test_copies_keep_pins() -> None:
+    """An op that must stay on a device is not advised to run on all of them."""
+    pinned = TWO.replace(pinned=np.array([0, -1]))
+    told = verdict(pinned, Placement.of(pinned, [0, 1]))
+    assert told.objective == 4 * MS
+    assert [each.form for each in told.alternatives] == ["device", "device"]
+
+
 def test_modelled_costs_are_named() -> None:
     """A reader sees that no number was measured."""
     problem = TWO.replace(costs=TWO.costs.replace(provenance={"source": "analytic"}))

@@ -248,6 +248,8 @@ class _Case:
         called = "it" if chosen.form in ("all cores", "runtime") else self._called(chosen)
         if theirs <= ours:
             faster = "as fast" if theirs > ours * (1 - 1e-9) else f"{_times(ours, theirs)} faster"
+            if theirs < ours * (1 - 1e-9) and ours <= theirs * (1 + (self.evidence.error or 0.0)):
+                faster = f"as fast, within {self.evidence.error_of} ({_percent(self.evidence.error or 0.0)})"
             both = f"{format_seconds(theirs)}{self._unit} against {format_seconds(ours)} of {self._whose(mine)}"
             return f"{called} is {faster}, {both}"
         share = _percent(theirs / ours - 1)

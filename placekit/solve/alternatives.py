@@ -150,6 +150,8 @@ def _copies(problem: Problem, singles: tuple[Alternative, ...]) -> Iterator[Alte
     for members in teams:
         rule: Literal["equal", "any"] = "any" if len({platform.devices[d].kind for d in members}) > 1 else "equal"
         if objective.team_rule not in (rule, "any"):
+            if (problem.pinned != UNPINNED).any():
+                continue  # a copy would put pinned ops on other devices, too, and nobody asked for teams
             try:
                 scored = problem.replace(
                     objective=replace(objective, teams=rule), platform=platform.replace(direct_links=())
