@@ -119,6 +119,10 @@ class MeasuredModel(_Open):
 
     schema_: Literal["placekit/measured/1"] = Field(alias="schema")
     case: Text
+    model: Text
+    platform: Text | None
+    label: Text
+    executor: Text
     error: Text | None
     measured_s: Seconds | None
     measured_iqr_s: Finite | None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from placekit.benchmarks.report.figures import Picture, picture_of, plot_anytime
 from placekit.benchmarks.report.groups import Group, objectives_of
-from placekit.benchmarks.report.measured import error_sentence, measured_table
+from placekit.benchmarks.report.measured import prediction
+from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import (
     Table,
     across_table,
@@ -82,17 +83,18 @@ def _front(groups: Sequence[Group]) -> Iterator[Section]:
 
 
 def _measured(groups: Sequence[Group], measured: Mapping[str, Row]) -> Iterator[Section]:
-    table = measured_table(groups, measured)
-    if table is not None:
+    answered = {row["case"] for group in groups for row in group.all_rows if row["objective_s"] is not None}
+    timed = tuple(row for case, row in measured.items() if case in answered)
+    tables = tuple(table for _, table in prediction(Source((), timed)) if table.rows)
+    if tables:
         yield Section(
             "Predicted against measured",
             text=(
-                "The best placement of every method, executed beside nothing else: time per sample in the steady state "
-                "for throughput, of one sample for the other objectives, with the range of the middle half of the "
-                "rounds (IQR). The speedup is over the best single device, measured in the same turns.",
-                error_sentence(measured),
+                "Placements that were executed, beside nothing else: time per sample in the steady state for "
+                "throughput, of one sample for the other objectives. The times of each are with its problem; bench "
+                "--retry measures those again that other load disturbed.",
             ),
-            tables=(table,),
+            tables=tables,
         )
 
 

@@ -17,7 +17,6 @@ import pytest
 
 from placekit.benchmarks.plan import make_plan
 from placekit.benchmarks.report.groups import Group, group_rows, objectives_of, read_groups
-from placekit.benchmarks.report.measured import error_sentence, measured_table
 from placekit.benchmarks.report.tables import (
     across_table,
     case_table,
@@ -213,27 +212,6 @@ def test_measured_times_are_shown_with_their_error() -> None:
     assert [line[-1] for line in table.rows] == ["7000 ± 500 (10 %)", "-"]
     measured[case]["is_noisy"] = True
     assert case_table(group, measured).rows[0][-1] == "7000 ± 500 (10 %), disturbed"
-
-
-def test_predicted_against_measured_has_one_line_per_placement() -> None:
-    """X and y found the same placement, z another one that was disturbed; its error does not count."""
-    rows = [row("x", 6.0, device_of_op=[0]), row("y", 6.0, device_of_op=[0]), row("z", 8.0, device_of_op=[1])]
-    group = only(*rows, row("w", 9.0, device_of_op=[2]))
-    timed = {"measured_s": 7.5, "measured_iqr_s": 0.5, "prediction_error": -0.2, "error": None, "is_noisy": False}
-    measured = {each["case"]: {**timed, "is_noisy": each["label"] == "z", "speedup": 1.5} for each in rows}
-    table = measured_table([group], measured)
-    assert table is not None
-    assert table.rows == (
-        ("m", "throughput", "x, y", "6000", "7500", "500", "-20 %", "1.50x", ""),
-        ("m", "throughput", "z", "8000", "7500", "500", "-20 %", "1.50x", "disturbed"),
-    )
-    assert error_sentence(measured).startswith("1 of 3 were disturbed")
-    assert "mean absolute error of 20 %" in error_sentence(measured)
-    failed = {rows[0]["case"]: {**timed, "error": "no device", "prediction_error": None}}
-    broken = measured_table([group], failed)
-    assert broken is not None
-    assert broken.rows[0][-1] == "failed: no device"
-    assert measured_table([group], {}) is None
 
 
 class Page(HTMLParser):

@@ -33,7 +33,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.locked():
         run_jobs(plan.jobs, store, lambda: ThreadPoolExecutor(1))
     measured = {
-        "schema": "placekit/measured/1", "case": plan.jobs[0].case.address, "error": None, "measured_s": 0.02,
+        "schema": "placekit/measured/1", "case": plan.jobs[0].case.address, "model": "m", "platform": None,
+        "label": "random", "executor": "threads", "error": None, "measured_s": 0.02,
         "measured_iqr_s": 0.001, "prediction_error": 0.1, "is_noisy": False, "speedup": 1.5,
     }  # fmt: skip
     store.measured_path.write_text(json.dumps(measured) + "\n")
