@@ -32,6 +32,7 @@ _DIFFUSION = "model_index.json"
 """Name of the file in a folder of a diffusion model."""
 
 _TOWER = re.compile(r"vision|visual|audio|image|speech|video|multi_?modal|projector|aligner|tower|connector", re.I)
+_HEAD = re.compile(r"(lm_head|embed_out|output_projection|^output|head[^.]*)$")
 _DTYPE_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
 _ENCODERS = re.compile(
     r"For(MaskedLM|PreTraining|SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice|"
@@ -232,7 +233,7 @@ def _outside(reader: BlockReader, model: Any, stack: str) -> tuple[list[Part], l
             towers.setdefault(_tower_path(name, tower.start()), []).extend(named)
             continue
         part = reader.leaf(name, named, module)
-        is_head = name.endswith(("lm_head", "embed_out")) or name == "output" or "head" in name.rpartition(".")[2]
+        is_head = _HEAD.search(name) is not None
         if part.is_lookup:
             front.append(part)
             tables.append(name)

@@ -129,6 +129,7 @@ def _kept_keys(module: Any, children: dict[str, Any]) -> Part | None:
     is_recurrent = any(type(each).__name__ == "Conv1d" for each in children.values()) or hasattr(module, "A_log")
     if is_recurrent or not re.search(r"attn|attention", type(module).__name__, re.I) or "Rwkv" in type(module).__name__:
         return None
+    is_shared = bool(getattr(module, "is_kv_shared_layer", False))
     sides = {name: _sides(child) for name, child in children.items()}
     width = next((sides[name][0] for name in _OUT if any(sides.get(name, ()))), 0)
     pair = next((pair for pair in _KEYS if any(sides.get(pair[0], ()))), None)
@@ -139,11 +140,12 @@ def _kept_keys(module: Any, children: dict[str, Any]) -> Part | None:
     elif any(sides.get("kv_proj", ())):
         values = sides["kv_proj"][1]
         width = (_of(module, "num_heads") or 0) * (_of(module, "head_dim") or 0) or values
+    elif is_shared:  # keys and values are those of an earlier block: it has no products for them
+        values = 2 * (_of(module, "num_key_value_heads") or 1) * (_of(module, "head_dim") or 1)
     else:
         values = next((sides[name][1] for name in _FUSED if name in sides), 0) - width
         if not width or values <= 0:
             return None
-    is_shared = bool(getattr(module, "is_kv_shared_layer", False))
     kind = "attention" if values >= 2 * width else "grouped-query attention"
     kind = "attention to the cache of an earlier block" if is_shared else kind
     size = _of(module, "head_dim") or width // (_of(module, "num_heads", "num_attention_heads") or width)

@@ -88,6 +88,14 @@ def test_windows_limit_the_cache(models: dict[str, ModelDescription]) -> None:
     assert models["gemma-3-27b"].cache_bytes(32768) == of_block * (52 * 1024 + 10 * 32768)
 
 
+def test_blocks_on_the_cache_of_earlier_ones(tmp_path: Path) -> None:
+    """The last 15 blocks of Gemma 3n have no keys and values, and see those of others."""
+    (tmp_path / "config.json").write_text('{"model_type": "gemma3n_text"}')
+    model = read_config(tmp_path)
+    assert [block.cache_values for block in model.blocks] == [2 * 2 * 256] * 20 + [0] * 15
+    assert all(sum(part.pair_flops[1] for part in block.parts) == 4 * 8 * 256 for block in model.blocks)
+
+
 def test_stored_precisions(models: dict[str, ModelDescription]) -> None:
     """DeepSeek-V3 is stored in 8 bits, gpt-oss's experts in 4 bits with scales: 65.2 GB."""
     assert models["deepseek-v3"].weight_bytes / 671e9 == pytest.approx(1.0, rel=0.01)
