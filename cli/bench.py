@@ -23,6 +23,7 @@ from placekit.cli.progress import StepBar
 from placekit.cli.render import plain_table
 from placekit.cli.units import format_share, format_time
 from placekit.model.errors import check_names
+from placekit.model.sizes import format_seconds
 from placekit.solve.stop import relative_gap
 
 __all__ = ["bench"]
@@ -191,8 +192,8 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
         table.add_row(objective, label, f"{len(members)}", f"{_at_most_s(members):.0f} s")
     show_parts([table])
     print_line(
-        f"{len(wanted)} of {len(jobs)} cases to do, at most {at_most_s:.0f} s of solving: at most "
-        f"{at_most_s / workers / 60:.0f} min with --workers {workers}, less where methods end by themselves"
+        f"{len(wanted)} of {len(jobs)} cases to do: at most {format_seconds(at_most_s / workers)} of solving with "
+        f"--workers {workers}, less if methods end early"
     )
 
 

@@ -128,7 +128,7 @@ def test_a_dry_run_counts_and_solves_nothing(call: Call, suite: Path, tmp_path: 
     done = call("bench", suite, "--dry-run", "--workers", "2")
     assert done.returncode == 0, done.stderr
     assert "random:30 from greedy" in done.stdout
-    assert "3 of 3 cases to do, at most 25 s of solving" in done.stdout
+    assert "3 of 3 cases to do: at most 12.5 s of solving with --workers 2" in done.stdout
     assert not (tmp_path / "results" / "rows.jsonl").exists()
     told = json.loads(call("bench", suite, "--dry-run", "--json").stdout)
     assert (told["cases"], told["to_do"], told["at_most_s"]) == (3, 3, 25.0)
