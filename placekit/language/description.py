@@ -119,19 +119,9 @@ class Block:
         return sum(part.parameters for part in self.parts)
 
     @property
-    def active_parameters(self) -> float:
-        """Parameters that one token uses."""
-        return sum(part.parameters * part.active_share for part in self.parts)
-
-    @property
     def weight_bytes(self) -> float:
         """Bytes of weights."""
         return sum(part.weight_bytes for part in self.parts)
-
-    @property
-    def active_weight_bytes(self) -> float:
-        """Bytes of weights that one token reads."""
-        return sum(part.weight_bytes * part.active_share for part in self.parts)
 
     @property
     def cache_values(self) -> int:
@@ -148,11 +138,6 @@ class Block:
     def state_bytes(self) -> float:
         """Bytes that it keeps of a sequence of any length."""
         return sum(part.state_bytes for part in self.parts)
-
-    @property
-    def flops(self) -> float:
-        """Floating-point operations of one token, attention to other tokens aside."""
-        return sum(part.flops for part in self.parts)
 
     def cache_bytes(self, context: int, value_bytes: float = 2.0) -> float:
         """Return the bytes that the block keeps of a sequence of `context` tokens: its cache and its state."""

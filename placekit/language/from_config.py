@@ -208,11 +208,16 @@ def _describe(
     notes = []
     if any(part.is_tower for part in front):
         notes.append("towers of other modalities are held and read once per prompt; their inputs are not counted")
+    ends = []
+    for part in sorted(back, key=lambda each: each.is_last):
+        ends.append(replace(part, inputs=(state,)))
+        state = part.path
+    users = reader.users.values()
+    shared = [(num_bytes, size, tuple(dict.fromkeys(paths))) for num_bytes, size, paths in users if len(set(paths)) > 1]
     further = getattr(text, "num_nextn_predict_layers", 0) or 0
     return ModelDescription(
         name, model.config.model_type, int(text.hidden_size), int(text.vocab_size),
-        stored, tuple(front), tuple(blocks), tuple(_chained(back, state)),
-        _speculative(blocks, further), _shared(reader), tuple(notes),
+        stored, tuple(front), tuple(blocks), tuple(ends), _speculative(blocks, further), tuple(shared), tuple(notes),
     )  # fmt: skip
 
 
@@ -230,7 +235,8 @@ def _outside(reader: BlockReader, model: Any, stack: str) -> tuple[list[Part], l
             continue
         tower = _TOWER.search(name)
         if tower and ("." in name.removeprefix(f"{inner}.") or not name.startswith(f"{inner}.")):
-            towers.setdefault(_tower_path(name, tower.start()), []).extend(named)
+            end = name.find(".", tower.start())
+            towers.setdefault(name if end < 0 else name[:end], []).extend(named)
             continue
         part = reader.leaf(name, named, module)
         is_head = _HEAD.search(name) is not None
@@ -243,50 +249,19 @@ def _outside(reader: BlockReader, model: Any, stack: str) -> tuple[list[Part], l
             front.append(replace(part, inputs=(front[-1].path,) if front else ()))
     if not any(part.is_last for part in back) and tables:  # a head that is the embedding itself
         raise UnsupportedProblemError(f"{reader.where}: {type(model).__name__} has no head (lm_head)")
-    for tower_path, named in towers.items():
-        front.append(_tower(reader, tower_path, named))
-    ends = [*tables, *(part.path for part in front if part.is_tower)]
-    ends += [part.path for part in front if part.path not in ends and not _is_read(part, front)]
     hidden = float(reader.config.hidden_size)
+    for path, named in towers.items():
+        num_bytes = sum(reader.bytes_of(name, parameter) for name, parameter in named)
+        front.append(Part(
+            path, "Tower", (), hidden, sum(parameter.numel() for _, parameter in named), num_bytes,
+            is_tower=True, tensors=tuple(name for name, _ in named),
+        ))  # fmt: skip
+    ends = [*tables, *(part.path for part in front if part.is_tower)]
+    read = {path for part in front for path in part.inputs}
+    ends += [part.path for part in front if part.path not in read.union(ends)]
     if len(ends) > 1:
         front.append(Part("embeddings", "Add", tuple(ends), hidden, flops=hidden))
     return front, back, front[-1].path if front else ""
-
-
-def _is_read(part: Part, others: list[Part]) -> bool:
-    return any(part.path in other.inputs for other in others)
-
-
-def _tower_path(name: str, at: int) -> str:
-    """Return a path up to the component that names a tower."""
-    end = name.find(".", at)
-    return name if end < 0 else name[:end]
-
-
-def _tower(reader: BlockReader, path: str, named: list[tuple[str, Any]]) -> Part:
-    num_bytes = sum(reader.bytes_of(name, parameter) for name, parameter in named)
-    return Part(
-        path, "Tower", (), float(reader.config.hidden_size), sum(parameter.numel() for _, parameter in named),
-        num_bytes, is_tower=True, tensors=tuple(name for name, _ in named),
-    )  # fmt: skip
-
-
-def _chained(parts: list[Part], state: str) -> list[Part]:
-    """Return the parts behind the blocks, each reading the one before."""
-    found = []
-    for part in sorted(parts, key=lambda each: each.is_last):
-        found.append(replace(part, inputs=(state,)))
-        state = part.path
-    return found
-
-
-def _shared(reader: BlockReader) -> tuple[tuple[float, int, tuple[str, ...]], ...]:
-    """Return the weights that several parts use."""
-    return tuple(
-        (num_bytes, size, tuple(dict.fromkeys(paths)))
-        for num_bytes, size, paths in reader.users.values()
-        if len(set(paths)) > 1
-    )
 
 
 def _speculative(blocks: list[Block], count: int) -> tuple[Block, ...]:

@@ -32,7 +32,7 @@ from placekit.model.problem import Problem
 from placekit.objectives import Objective, SerialLatency, Throughput
 from placekit.solve.result import Result
 
-__all__ = ["MakeTask", "ServingPlan", "best_plan", "fastest", "leave_free", "plan_cases", "plans"]
+__all__ = ["MakeTask", "ServingPlan", "best_plan", "fastest", "plan_cases", "plans"]
 
 MAX_BATCHINGS = 6
 """Numbers of batches in flight that are tried."""
@@ -263,13 +263,3 @@ def _streamed(task: LanguageTask, kind: str) -> LanguageTask:
             moved[:, host], supported[:, host] = moved[:, card], supported[:, card]
         tables[name] = table.replace(op_time_s=time, transfer_time_s=moved, supported=supported)
     return task.with_costs(tables)
-
-
-def leave_free(platform: Platform, share: float) -> Platform:
-    """Return the platform with a share of every limited memory left free."""
-    return platform.replace(
-        devices=tuple(
-            device if device.memory_bytes is None else device.replace(memory_bytes=device.memory_bytes * (1 - share))
-            for device in platform.devices
-        )
-    )

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import placekit as pk
+from placekit.cli.platforms import MemoryLimits
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.device_map import device_map
 from placekit.language.chain import BlockChain
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.plan import ServingPlan, best_plan, leave_free, plan_cases
+from placekit.language.plan import ServingPlan, best_plan, plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
@@ -98,7 +99,7 @@ def test_the_rig_of_three_cards_and_a_cpu() -> None:
             **choices,
         )
 
-    solver, usable = partial(solve, method=BlockChain()), leave_free(platform, 0.1)
+    solver, usable = partial(solve, method=BlockChain()), MemoryLimits(headroom="10%").apply(platform)
     llama = best_plan(plan_cases(make, Serving(chunk=512), usable, RUNTIMES["llama.cpp"]), solver)
     assert llama.report is not None
     assert llama.report.time_per_token_s is not None
