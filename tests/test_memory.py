@@ -17,6 +17,7 @@ METHODS_WITH_PROGRAMS = [
     (pk.Throughput(), "ilp"),
     (pk.Throughput(), "cpsat"),
     (pk.SerialLatency(), "ilp"),
+    (pk.OffloadLatency(), "ilp"),
     (pk.OffloadLatency(), "cpsat"),
     (pk.Makespan(), "cpsat"),
 ]

@@ -78,6 +78,7 @@ OWN = {
         {
             "throughput": "placekit.solvers.throughput.programs:ThroughputIlp",
             "serial-latency": "placekit.solvers.assignment.ilp.solve:AssignmentIlp",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyIlp",
         },
         "exact",
         "optimal if it ends; a bound at any time",

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Method, Run
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
+from placekit.solvers.assignment.ilp.solve import IlpMethod
+from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.generic.rescaled import rescaled
+from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.params import DpParams, LocalSearchParams
 
 __all__ = [
     "OffloadLatencyBound",
     "OffloadLatencyCpsat",
     "OffloadLatencyDp",
+    "OffloadLatencyIlp",
     "OffloadLatencyLocalSearch",
 ]
 
@@ -42,6 +49,34 @@ class OffloadLatencyBound(BoundMethod):
         from placekit.solvers.offload_latency.first_answers import bound_offload
 
         return bound_offload(run, recorded(run))
+
+
+class OffloadLatencyIlp(IlpMethod):
+    """Exact offload latency by integer programming."""
+
+    def supports(self, problem: Problem[OffloadLatency]) -> str | None:
+        """Return None without contiguity."""
+        if problem.contiguity is not Contiguity.NONE:
+            return f"for offload-latency it does not keep parts {problem.contiguity}; use contiguity none"
+        return super().supports(problem)
+
+    def run(self, run: Run[OffloadLatency]) -> StopReason:
+        """Start from the series program and a search, and solve the integer program."""
+        from placekit.solvers.offload_latency.bounds import longest_latency
+        from placekit.solvers.offload_latency.first_answers import search_before
+        from placekit.solvers.offload_latency.ilp_model import OffloadIlp, count_coefficients
+
+        if (stopped := search_before(run)) is not None:
+            return stopped
+        flat = flatten_calls(run.problem)
+
+        def solve(ceiling_s: float | None) -> StopReason:
+            step = Building("integer program", count_coefficients(run.problem, flat), PULP, lambda: time_left(run))
+            longest_s = longest_latency(run.problem) if ceiling_s is None else ceiling_s
+            model = OffloadIlp(run.problem, flat, longest_s, step)
+            return self.solve(run, model, model.encode)
+
+        return rescaled(run, solve)
 
 
 class OffloadLatencyCpsat(CpsatMethod):

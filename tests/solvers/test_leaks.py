@@ -22,7 +22,7 @@ def _problem(objective: pk.Objective) -> pk.Problem:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("objective", "method"), [(pk.Throughput(), "ilp"), (pk.Throughput(), "dp"), (pk.OffloadLatency(), "cpsat")]
+    ("objective", "method"), [(pk.Throughput(), "ilp"), (pk.Throughput(), "dp"), (pk.OffloadLatency(), "ilp")]
 )
 def test_no_run_outlives_its_solve(objective: pk.Objective, method: str) -> None:
     """Native callbacks and caches are where a run, with all its arrays and programs, can be held for ever."""

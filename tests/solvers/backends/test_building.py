@@ -21,6 +21,7 @@ from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.exact import cp_model as makespan_cp
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.offload_latency import cp_model as offload_cp
+from placekit.solvers.offload_latency import ilp_model as offload_ilp
 from placekit.solvers.offload_latency.bounds import longest_latency
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.throughput.bounds import bottleneck
@@ -73,9 +74,12 @@ def test_assignment_programs_are_counted(contiguity: str) -> None:
 
 
 def test_programs_of_latencies_are_counted() -> None:
-    """The offload latency's, and the makespan's."""
+    """The offload latency's two, and the makespan's."""
     for problem in problems(pk.OffloadLatency()):
         flat, longest = flatten_calls(problem), longest_latency(problem)
+        assert is_near(
+            offload_ilp.count_coefficients(problem, flat), in_lp(offload_ilp.OffloadIlp(problem, flat, longest).lp)
+        )
         assert is_near(
             offload_cp.count_literals(problem, flat), in_cp(offload_cp.OffloadModel(problem, flat, longest, 0.0))
         )

@@ -16,12 +16,14 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
+from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.offload_latency.anneal import burden, latency
 from placekit.solvers.offload_latency.first_answers import bound_offload
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.gap_calls import look_inside
+from placekit.solvers.offload_latency.ilp_model import OffloadIlp
 from placekit.solvers.offload_latency.search import places_from, places_of
 from placekit.solvers.offload_latency.series import decompose
 
@@ -181,6 +183,45 @@ def test_cpsat_matches_enumeration_with_two_calls_per_device(problem: pk.Problem
         assert result.status is pk.Status.OPTIMAL
 
 
+@given(problem=offload_problems(max_ops=5) | offload_problems(max_ops=4, max_devices=2, calls=2))
+@examples(60)
+def test_ilp_matches_enumeration(problem: pk.Problem) -> None:
+    """The optimum with its proof, or the proof that there is none."""
+    best = optimum(problem)
+    result = pk.solve(problem, method="ilp", params={"threads": 1})
+    if best is None:
+        assert result.placement is None
+    else:
+        assert result.objective == pytest.approx(best, rel=SOLVER_TOLERANCE, abs=1e-12)
+        assert result.status is pk.Status.OPTIMAL
+
+
+@given(data=st.data(), problem=offload_problems(max_ops=7, max_devices=4) | offload_problems(7, 4, calls=2))
+@examples(150)
+def test_no_row_of_the_integer_program_cuts_a_placement_off(data: st.DataObject, problem: pk.Problem) -> None:
+    """The values of any feasible placement satisfy every row and limit, and T is its latency."""
+    num_ops = problem.graph.num_ops
+    devices = data.draw(st.lists(st.integers(0, problem.platform.num_devices - 1), min_size=num_ops, max_size=num_ops))
+    steps = data.draw(st.none() | st.lists(st.integers(0, 1), min_size=num_ops, max_size=num_ops))
+    leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
+    placement = pk.Placement.of(problem, np.array(devices)[leader], None if steps is None else np.array(steps))
+    evaluation = pk.evaluate(problem, placement)
+    if not evaluation.is_feasible or not evaluation.objective:
+        return
+    model = OffloadIlp(problem, flatten_calls(problem), evaluation.objective * 1.01)
+    values = model.encode(placement)
+    if values is None:
+        assert steps is not None  # q is 1: ops of one class in calls of their own
+        return
+    assert values[model.latency] * model.unit_s == pytest.approx(evaluation.objective, rel=1e-9)
+    assert set(values) == set(model.lp.variables())
+    for variable, number in values.items():
+        variable.varValue = number
+    assert [row.name for row in model.lp.constraints() if not row.valid(1e-7)] == []
+    for variable, value in values.items():
+        assert variable.lowBound - 1e-9 <= value <= variable.upBound + 1e-9, variable.name
+
+
 @given(
     data=st.data(),
     problem=offload_problems(max_ops=7, max_devices=4) | offload_problems(7, 4, calls=2),
@@ -284,13 +325,17 @@ def test_public_workloads_are_proven_optimal(workloads: Path, name: str) -> None
     assert result.bound_name == "series program"
 
 
-@pytest.mark.parametrize("method", ["dp", "local-search", "cpsat", "bound"])
-def test_methods_keep_contiguity(diamond: pk.Problem, method: str) -> None:
-    """Parts that have to be convex are."""
+@pytest.mark.parametrize("method", ["dp", "local-search", "ilp", "cpsat", "bound"])
+def test_methods_refuse_or_keep_contiguity(diamond: pk.Problem, method: str) -> None:
+    """The integer program does not keep parts together and says so."""
     problem = diamond.replace(objective=pk.OffloadLatency(), contiguity=pk.Contiguity.CONVEX)
-    result = pk.solve(problem, method=method)
-    assert result.placement is not None
-    assert not pk.evaluate(problem, result.placement).violations
+    if method != "ilp":
+        result = pk.solve(problem, method=method)
+        assert result.placement is not None
+        assert not pk.evaluate(problem, result.placement).violations
+    else:
+        with pytest.raises(UnsupportedProblemError, match=r"offload-latency.* does not keep parts convex"):
+            pk.solve(problem, method=method)
 
 
 def test_wide_graphs_get_calls_along_one_order() -> None:
