@@ -25,7 +25,7 @@ from placekit.model.graph import number_by_first, topological_order
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import UNPINNED
-from placekit.model.sizes import format_bytes_exactly
+from placekit.model.sizes import format_bytes
 from placekit.objectives import SerialLatency, Throughput
 from placekit.solve.method import Method
 from placekit.solve.stop import StopReason
@@ -371,8 +371,7 @@ def _too_small(problem: Problem[Any], chain: Chain) -> str:
     room = sum(limit for limit in limits if limit is not None)
     if None not in limits and needed > room:
         return (
-            f"the model needs {format_bytes_exactly(needed)}, {format_bytes_exactly(needed - room)} more than all "
-            "devices have together"
+            f"the model needs {format_bytes(needed)}, {format_bytes(needed - room)} more than all devices have together"
         )
     return f"no runs of the {chain.num_blocks} blocks, one per device, fit into the memory of the devices"
 

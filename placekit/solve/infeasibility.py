@@ -7,7 +7,7 @@ import numpy as np
 from placekit.model.pins import homes_of_pins, pins_against_class, pins_against_order
 from placekit.model.placement import Violation
 from placekit.model.platform import MEMORY_TOLERANCE
-from placekit.model.sizes import format_bytes_exactly
+from placekit.model.sizes import format_bytes
 from placekit.solve.certificates import NoDevice, Prices
 from placekit.solve.run import Run
 from placekit.solve.stop import StopReason
@@ -46,8 +46,8 @@ def find_infeasibility(run: Run) -> StopReason | None:
         if class_bytes[c] > most * (1 + MEMORY_TOLERANCE):
             message = (
                 f"op {names[leader]!r} and the ops that share its device need "
-                f"{format_bytes_exactly(class_bytes[c])}, {format_bytes_exactly(class_bytes[c] - most)} more than the "
-                f"largest device that can run them has: {format_bytes_exactly(most)}"
+                f"{format_bytes(class_bytes[c])}, {format_bytes(class_bytes[c] - most)} more than the "
+                f"largest device that can run them has: {format_bytes(most)}"
             )
             over = float(class_bytes[c] - most)
             violation = Violation("memory", message, names[leader], None, over, "bytes")
@@ -58,7 +58,7 @@ def find_infeasibility(run: Run) -> StopReason | None:
     over = float(own_bytes.sum() - limits.sum())
     if over > 2 * MEMORY_TOLERANCE * float(own_bytes.sum()):  # twice: sums are rounded
         message = (
-            f"the ops need {format_bytes_exactly(float(own_bytes.sum()))}, {format_bytes_exactly(over)} more "
+            f"the ops need {format_bytes(float(own_bytes.sum()))}, {format_bytes(over)} more "
             "than all devices have together"
         )
         num_passes = 2 if problem.objective.to_dict().get("schedule") == "gpipe" else 1

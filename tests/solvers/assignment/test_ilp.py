@@ -95,10 +95,10 @@ def test_infeasible_problem_names_the_reason(diamond: pk.Problem) -> None:
     small = pk.Platform.of(cpu=1, acc=2, host="cpu", memory_bytes={"acc": 0.5, "cpu": 0.75})
     result = pk.solve(diamond.replace(platform=small), method="ilp")
     assert result.status is pk.Status.INFEASIBLE
-    assert "need 1 bytes, 0 bytes more than the largest device" in str(result.violations[0])
+    assert "need 1 B, 0.25 B more than the largest device" in str(result.violations[0])
     tight = pk.Platform.of(cpu=1, acc=2, host="cpu", memory_bytes={"acc": 1.0, "cpu": 1.0})
     result = pk.solve(diamond.replace(platform=tight), method="ilp")
-    assert "the ops need 4 bytes, 1 bytes more than all devices have together" in str(result.violations[0])
+    assert "the ops need 4 B, 1 B more than all devices have together" in str(result.violations[0])
     pinned = diamond.pin({"a": "cpu.0", "b": "acc.0"}).colocate(["a", "b"])
     result = pk.solve(pinned, method="ilp")
     assert "op 'a' is pinned to 'cpu.0' and op 'b' to 'acc.0', but they must share" in str(result.violations[0])
