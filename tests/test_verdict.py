@@ -97,6 +97,13 @@ def test_pinned_ops_make_no_split() -> None:
     assert told.sentence == "Do not split: gpu.0 with pinned ops elsewhere takes 6 ms for one sample."
 
 
+def test_a_large_error_asks_for_another_measurement() -> None:
+    """Half of the time and more is no basis for a decision."""
+    told = verdict(with_error(TWO, 0.6), Placement.of(TWO, [0, 1])).sentence
+    assert told.endswith("; so large an error decides nothing, repeat on a quiet machine.")
+    assert "quiet" not in verdict(with_error(TWO, 0.4), Placement.of(TWO, [0, 1])).sentence
+
+
 def test_copies_keep_pins() -> None:
     """An op that must stay on a device is not advised to run on all of them."""
     pinned = TWO.replace(pinned=np.array([0, -1]))

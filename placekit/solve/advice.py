@@ -201,8 +201,10 @@ class _Case:
     def sentence(self) -> str:
         if self.chosen is None:
             return f"{self.evidence.why_none or 'No placement was found'}."
-        unknown = self.evidence.is_modelled and self.evidence.error is None
-        return f"{self._comparison(self.chosen)}{'; costs are modelled, not measured' * unknown}."
+        told, error = self._comparison(self.chosen), self.evidence.error
+        if error is None:
+            return f"{told}{'; costs are modelled, not measured' * self.evidence.is_modelled}."
+        return f"{told}{'; so large an error decides nothing, repeat on a quiet machine' * (error >= LARGE_ERROR)}."
 
     def _comparison(self, chosen: Alternative) -> str:
         mine = self.mine
@@ -257,8 +259,7 @@ class _Case:
         error = self.evidence.error
         if error is None or error < LEAST_GAIN:
             return f"{called} is within {share}, {both}; the gain is too small to be worth it"
-        told = f"{called} is within {share}, {both}; that is less than {self.evidence.error_of} ({_percent(error)})"
-        return told if error < LARGE_ERROR else f"{told}, too large to decide: repeat this on a quiet machine"
+        return f"{called} is within {share}, {both}; that is less than {self.evidence.error_of} ({_percent(error)})"
 
     def _room(self, seconds: float) -> str:
         """Say what a split could bring at best."""
