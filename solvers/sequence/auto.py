@@ -240,16 +240,20 @@ def _convex(size: int) -> tuple[Stage, ...]:
 
 def _free(size: int) -> tuple[Stage, ...]:
     start = Stage("dp", "the best acyclic placement as a start", 0.1, Contiguity.ACYCLIC)
-    search = Stage("local-search", "anneal without contiguity", 0.45)
+    search = Stage("local-search", "anneal without contiguity", 0.2)
     if size > PROGRAM_AT_ALL:
         return (start, search, Stage("bound", "too many choices for a program: relaxations give a bound"))
-    program = Stage("ilp", f"integer program of {size} choices: may close the gap at once", 0.15)
+    bound = Stage("bound", "relaxations around the bottleneck device give a bound")
+    rest = Stage("local-search", "remaining time", params={"patience": NO_END})
+    if size > PROGRAM_UP_TO:
+        return (start, replace(search, share=0.45), bound, rest)
     return (
         start,
-        *((program,) if size <= PROGRAM_UP_TO else ()),
+        Stage("ilp", f"integer program of {size} choices: may close the gap at once", 0.15),
         search,
-        Stage("bound", "relaxations around the bottleneck device give a bound"),
-        Stage("local-search", "remaining time", params={"patience": NO_END}),
+        Stage("cpsat", f"constraint program of {size} choices: closes other gaps", 0.35),
+        bound,
+        rest,
     )
 
 
