@@ -69,10 +69,10 @@ def test_bad_options_are_named(call: Call, diamond_file: Path, option: str, valu
 
 
 def test_missing_memory_is_told_in_units_of_people(call: Call, diamond_file: Path) -> None:
-    """The largest unit, and the bytes."""
+    """What lacks, in the largest unit that says it exactly."""
     done = call("solve", diamond_file, "--memory", "GPU=1", "--memory", "CPU=1")
     assert done.returncode == 3
-    assert "bytes" in done.stdout
+    assert "999 B more" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

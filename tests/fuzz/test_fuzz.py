@@ -124,6 +124,7 @@ def test_every_kind_of_problem_is_drawn() -> None:
     )
 
 
+@pytest.mark.slow
 def test_problems_are_twisted() -> None:
     """Memory by a hair, calls with contiguity, parts with colocation, no edges, no times, times that differ by 1e5."""
     drawn = [random_problem(0, case) for case in range(2000)]

@@ -211,6 +211,7 @@ def test_the_shipped_policy_serves_every_objective(objective: pk.Objective, diam
     assert single is None or (first.objective is not None and first.objective <= single * (1 + 1e-9))
 
 
+@pytest.mark.slow
 def test_the_shipped_policy_is_near_the_optimum_on_families_it_never_saw() -> None:
     """Its own answers, without a sample: serial latency on unequal devices within 3 % in the mean, by proof."""
     assert PRETRAINED.stat().st_size < 5e6
