@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.block_paths import BEFORE, BEHIND, block_numbers, block_stacks
+from placekit.model.block_paths import BEFORE, BEHIND, BLOCK, block_numbers, block_stacks
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 
 __all__ = ["BlockPlacement", "BlockStage", "block_placement", "block_stages", "refuse_teams"]
-
-_BLOCK = re.compile(r"(?P<stack>(?:[^./]+\.)*?)(?P<number>\d+)[./](?P<rest>.+)")
-FRONT, BACK = BEFORE, BEHIND
-"""In `BlockPlacement.block_of_op`: before the first block (embedding), and behind the last one (norm, head)."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class BlockPlacement:
     Parameters
     ----------
     block_of_op
-        ``[num_ops]`` number of the block, `FRONT` or `BACK`.
+        ``[num_ops]`` number of the block, `BEFORE` or `BEHIND`.
     rest_of_op
         ``[num_ops]`` path inside the block; the whole name outside of blocks.
     num_blocks
@@ -73,6 +68,12 @@ def block_placement(graph: OpGraph) -> BlockPlacement:
     ------
     UnsupportedProblemError
         No blocks, several stacks of blocks, or blocks that are not numbered from 0 without a gap.
+
+    Examples
+    --------
+    >>> names = ("embed", "h.0", "h.1", "head")
+    >>> block_placement(OpGraph.from_edges(names, [*zip(names, names[1:])])).num_blocks
+    2
     """
     stacks = block_stacks(graph)
     if len(stacks) != 1:
@@ -80,7 +81,7 @@ def block_placement(graph: OpGraph) -> BlockPlacement:
             f"several stacks of blocks: {', '.join(stacks)}" if stacks else "no blocks (h.0, layers.1, ...) in its ops"
         )
         raise UnsupportedProblemError(f"{graph.name!r} has {told}; a runtime that splits by blocks takes one stack")
-    matches = [_BLOCK.match(name) for name in graph.op_names]
+    matches = [BLOCK.match(name) for name in graph.op_names]
     found = [match if match and match["stack"] == stacks[0] else None for match in matches]
     numbers = sorted({int(match["number"]) for match in found if match})
     if numbers != list(range(len(numbers))):
@@ -88,7 +89,7 @@ def block_placement(graph: OpGraph) -> BlockPlacement:
             f"{graph.name!r}: its blocks are numbered {numbers[0]} to {numbers[-1]} with gaps; they must run from 0"
         )
     block = block_numbers(graph)
-    rest = tuple(match["rest"] if match else name for match, name in zip(found, graph.op_names, strict=True))
+    rest = tuple((match and match["rest"]) or name for match, name in zip(found, graph.op_names, strict=True))
     return BlockPlacement(block, rest, len(numbers), (graph.op_flops > 0) | (graph.op_weight_bytes > 0))
 
 
@@ -155,7 +156,7 @@ def block_stages(graph: OpGraph, placement: Placement, runtime: str) -> list[Blo
                 f"blocks before {placement.team_name(chain[-1])!r}"
             )
         chain.append(home)
-    front, back = only(FRONT, "what is before the blocks"), only(BACK, "what is behind the blocks")
+    front, back = only(BEFORE, "what is before the blocks"), only(BEHIND, "what is behind the blocks")
     for end, at, what in ((front, 0, "before the blocks"), (back, -1, "behind the blocks")):
         if end is not None and end != chain[at]:
             if end in chain:

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from placekit.exports.blocks import BACK, FRONT, block_placement, refuse_teams
+from placekit.exports.blocks import block_placement, refuse_teams
 from placekit.exports.runtime_arguments import RuntimeArguments, buffer_names
+from placekit.model.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
@@ -102,7 +103,7 @@ def llama_cpp_arguments(
         offloaded = ["--n-gpu-layers", str(len(homes) + 1 - first), "--split-mode", "layer"]
     else:
         offloaded = ["--n-gpu-layers", "0"]
-    follows = {FRONT: "CPU", BACK: buffer[chain[-1]] if chain else "CPU"}
+    follows = {BEFORE: "CPU", BEHIND: buffer[chain[-1]] if chain else "CPU"}
     ends: dict[str, str] = {}  # buffer of every tensor outside of the blocks
     moved: list[tuple[str, str]] = []
     blocks_of: dict[tuple[str, tuple[str, ...]], list[int]] = {}  # elsewhere than their blocks: by device and names
@@ -182,7 +183,7 @@ def _tensors(graph: OpGraph, number: int, rest: str) -> tuple[str, ...]:
 def _end_tensor(name: str, number: int) -> str:
     """Return the tensor that an op outside of the blocks holds, by the op's name."""
     is_norm = re.search(r"norm|(^|[./])ln_?f?\b", name.lower()) is not None
-    if number == FRONT:
+    if number == BEFORE:
         return "token_embd_norm" if is_norm else "position_embd" if "pos" in name or "wpe" in name else "token_embd"
     return "output_norm" if is_norm else "output"
 

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from placekit.model.graph import OpGraph, number_by_first
 
-__all__ = ["BEFORE", "BEHIND", "block_numbers", "block_stacks", "layer_labels"]
+__all__ = ["BEFORE", "BEHIND", "BLOCK", "block_numbers", "block_stacks", "layer_labels"]
 
 BEFORE, BEHIND = -1, -2
 """In `block_numbers`: before the first block (embedding), and behind the last one (norm, head)."""
 
-_BLOCK = re.compile(r"((?:[^./]+\.)*?)(\d+)(?:[./]|$)")  # converters put operators behind a slash
+BLOCK = re.compile(r"(?P<stack>(?:[^./]+\.)*?)(?P<number>\d+)(?:[./](?P<rest>.*)|$)")
+"""Path of an op of a block: the stack, the number, and the path inside. Converters put operators behind a slash."""
 
 
 def layer_labels(op_names: tuple[str, ...], together: int = 1) -> NDArray[np.int64]:
@@ -31,8 +32,8 @@ def layer_labels(op_names: tuple[str, ...], together: int = 1) -> NDArray[np.int
     """
 
     def block(name: str) -> str:
-        found = _BLOCK.match(name)
-        return name if found is None else f"{found[1]}{int(found[2]) // together}"
+        found = BLOCK.match(name)
+        return name if found is None else f"{found['stack']}{int(found['number']) // together}"
 
     return number_by_first(np.unique([block(name) for name in op_names], return_inverse=True)[1])
 
@@ -43,11 +44,11 @@ def block_stacks(graph: OpGraph) -> list[str]:
     Where nothing does, all count. States of a cache have paths with numbers, too, such as ``past.0.key``.
     """
     working = (graph.op_flops > 0) | (graph.op_weight_bytes > 0)
-    found = {name: _BLOCK.match(name) for name in graph.op_names}
+    found = {name: BLOCK.match(name) for name in graph.op_names}
     stacks = dict.fromkeys(
-        match[1] for match, works in zip(found.values(), working.tolist(), strict=True) if match and works
+        match["stack"] for match, works in zip(found.values(), working.tolist(), strict=True) if match and works
     )
-    return list(stacks or dict.fromkeys(match[1] for match in found.values() if match))
+    return list(stacks or dict.fromkeys(match["stack"] for match in found.values() if match))
 
 
 def block_numbers(graph: OpGraph) -> NDArray[np.int64]:
@@ -63,8 +64,8 @@ def block_numbers(graph: OpGraph) -> NDArray[np.int64]:
     [-1, 0, 0, 1, -2]
     """
     stacks = set(block_stacks(graph))
-    matches = [_BLOCK.match(name) for name in graph.op_names]
-    paths = [(match[1], match[2]) if match and match[1] in stacks else None for match in matches]
+    matches = [BLOCK.match(name) for name in graph.op_names]
+    paths = [(match["stack"], match["number"]) if match and match["stack"] in stacks else None for match in matches]
     number: dict[tuple[str, str], int] = {}
     for op in graph.order.tolist():
         if (path := paths[op]) is not None:
