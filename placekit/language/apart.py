@@ -183,14 +183,9 @@ def of_phase(problem: Problem[Any], placement: Placement, phase: str) -> tuple[O
     kept = [op for op, (name, kind) in enumerate(named) if name.startswith(before) and kind != CACHE]
     name_of = {op: graph.op_names[op].removeprefix(before) for op in kept}
     pairs = zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True)
-    edges = [pair for pair in pairs if name_of.keys() >= set(pair)]
     inner = OpGraph.from_edges(
         list(name_of.values()),
-        [
-            (name_of[sender], name_of[receiver])
-            for sender, receiver in edges
-            if sender in name_of and receiver in name_of
-        ],
+        [(name_of[sender], name_of[receiver]) for sender, receiver in pairs if name_of.keys() >= {sender, receiver}],
         name=graph.name,
         op_types=[graph.op_types[op] for op in kept],
     ).replace(op_flops=graph.op_flops[kept], op_weight_bytes=graph.op_weight_bytes[kept])

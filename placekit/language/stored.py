@@ -25,7 +25,7 @@ MAX_HEADER = 100 * 2**20
 """Bytes of a header: the limit of the format."""
 
 Group = tuple[str, int]
-"""What tensors are compared by: `_group`."""
+"""Key under which tensors are compared: `_group`."""
 
 
 def stored_bytes(folder: Path) -> tuple[dict[Group, float], str] | None:

@@ -50,7 +50,7 @@ GROWTH = (1.01, 1.03, 1.1, 1.3)
 FINE = 2e-3
 """Relative gap below which the target is just below the best plan, not halfway to the bound."""
 FINE_OF_SOME = 5e-4
-"""Such a gap for the first search over a few linear orders, which proves nothing."""
+"""The same for the first search over a few linear orders, which proves nothing."""
 STEP_DOWN = 0.01
 """Relative distance of the first target over all ideals below the plan of the first search."""
 MANY_IDEALS = 1000

@@ -209,7 +209,7 @@ def test_pages_show_what_their_commands_print() -> None:
 
 
 def test_rows_of_several_versions_are_refused(written: Any) -> None:
-    """Of one method under one objective; the message names a row of each. What is not shown does not count."""
+    """Rows of one method under one objective count, those that are shown; the message names a row of each version."""
     first, second = row("a", 11.0, 10.0), row("a", 12.0, 10.0, seed=1)
     second |= {"versions": second["versions"] | {"placekit": "0.0.1"}}
     both = written(first, second, row("b", 12.0, 10.0))

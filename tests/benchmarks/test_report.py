@@ -195,7 +195,7 @@ def test_methods_are_ranked_by_their_mean_gap() -> None:
 
 
 def test_rules_of_contiguity_are_compared_apart() -> None:
-    """What is allowed differs, so gaps of the two do not mix; one rule alone is not named."""
+    """Gaps of the two do not mix, since different placements are allowed; one rule alone is not named."""
     free, acyclic = only(row("x", 6.0)), only(row("x", 6.0, contiguity="acyclic", problem_address="a"))
     other = only(row("x", 6.0, objective="makespan", problem_address="m"))
     assert list(objectives_of([free, acyclic, other])) == ["throughput, none", "throughput, acyclic", "makespan"]

@@ -69,7 +69,7 @@ def test_bad_options_are_named(call: Call, diamond_file: Path, option: str, valu
 
 
 def test_missing_memory_is_told_in_units_of_people(call: Call, diamond_file: Path) -> None:
-    """What lacks, in the largest unit that says it exactly."""
+    """The message says the missing bytes in the largest unit that is exact."""
     done = call("solve", diamond_file, "--memory", "GPU=1", "--memory", "CPU=1")
     assert done.returncode == 3
     assert "999 B more" in " ".join(done.stdout.split())

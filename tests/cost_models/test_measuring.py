@@ -47,7 +47,7 @@ def test_foreign_load_is_busy_time_that_is_not_ours(
     cpu_s: float,
     expected: float,
 ) -> None:
-    """Of the watched cores, during 2 s."""
+    """The load of the watched cores counts, during 2 s."""
     with LoadMeter(watched) as meter:
         clock.update(wall=12.0, cpu=1.0 + cpu_s)
         for core, busy in zip(cores, busy_s, strict=True):
