@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,16 @@ import psutil
 from placekit.machine import usable_cpus
 from placekit.model.errors import DeviceUnavailableError
 
-__all__ = ["Core", "cpu_name", "format_cores", "memory_bytes", "running_on", "usable_cores"]
+__all__ = [
+    "Core",
+    "cores_of_threads",
+    "cpu_name",
+    "format_cores",
+    "memory_bytes",
+    "move_threads",
+    "running_on",
+    "usable_cores",
+]
 
 _LOGGER = logging.getLogger(__name__)
 _SYSTEM = Path("/sys/devices")
@@ -136,40 +145,35 @@ def running_on(cores: Sequence[int]) -> Iterator[None]:
         yield
         return
     home = os.sched_getaffinity(0)
-    before = _cores_of_threads()
+    before = cores_of_threads()
     try:
         os.sched_setaffinity(0, cores)
     except OSError as error:
         raise DeviceUnavailableError(
             f"cores {format_cores(cores)} cannot be used: {error}; this process may use {format_cores(sorted(home))}"
         ) from None
-    for thread in before:
-        _move(thread, set(cores))
+    move_threads({thread: set(cores) for thread in before})
     try:
         yield
     finally:
-        for thread in _threads():
-            _move(thread, before.get(thread, home))
+        move_threads({thread: before.get(thread, home) for thread in cores_of_threads()})
         os.sched_setaffinity(0, home)
 
 
-def _threads() -> list[int]:
-    try:
-        return [int(each.name) for each in Path("/proc/self/task").iterdir()]
-    except OSError:
-        return []
-
-
-def _cores_of_threads() -> dict[int, set[int]]:
+def cores_of_threads() -> dict[int, set[int]]:
+    """Return the cores that every thread of this process may use, by its native id."""
     found = {}
-    for thread in _threads():
-        with suppress(ProcessLookupError):  # it has ended since it was listed
-            found[thread] = os.sched_getaffinity(thread)
+    with suppress(OSError):  # no Linux
+        for entry in Path("/proc/self/task").iterdir():
+            with suppress(ProcessLookupError):  # it has ended since it was listed
+                found[int(entry.name)] = os.sched_getaffinity(int(entry.name))
     return found
 
 
-def _move(thread: int, cores: set[int]) -> None:
-    try:
-        os.sched_setaffinity(thread, cores)
-    except OSError:  # the thread has ended since it was listed
-        _LOGGER.debug("thread %d could not be moved to cores %s", thread, format_cores(sorted(cores)))
+def move_threads(cores_of: Mapping[int, set[int]]) -> None:
+    """Bind threads to cores; one that has ended is left alone."""
+    for thread, cores in cores_of.items():
+        try:
+            os.sched_setaffinity(thread, cores)
+        except OSError:
+            _LOGGER.debug("thread %d could not be moved to cores %s", thread, format_cores(sorted(cores)))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
-from placekit.cost_models.openvino.machine import format_cores
+from placekit.cost_models.openvino.machine import cores_of_threads, format_cores, move_threads
 from placekit.model.errors import DeviceUnavailableError
 from placekit.model.platform import Device
 
 __all__ = ["check_cores", "helpers_on", "pin_this_thread"]
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def check_cores(devices: Sequence[Device]) -> None:
@@ -58,20 +54,9 @@ def helpers_on(devices: Sequence[Device]) -> Iterator[None]:
         yield
         return
     own = {thread.native_id for thread in threading.enumerate()}
-    before: dict[int, set[int]] = {}
-    for entry in Path("/proc/self/task").iterdir():
-        thread = int(entry.name)
-        if thread not in own:
-            try:
-                before[thread] = os.sched_getaffinity(thread)
-                os.sched_setaffinity(thread, cores)
-            except OSError:  # it has ended since it was listed
-                _LOGGER.debug("thread %d ended before it could be moved", thread)
+    before = {thread: home for thread, home in cores_of_threads().items() if thread not in own}
+    move_threads(dict.fromkeys(before, cores))
     try:
         yield
     finally:
-        for thread, home in before.items():
-            try:
-                os.sched_setaffinity(thread, home)
-            except OSError:
-                _LOGGER.debug("thread %d ended before it could be moved back", thread)
+        move_threads(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from placekit.runtime.stages import Inputs
 __all__ = ["Feed", "Receiver", "Single"]
 
 
-class Receiver(Protocol):
+class Receiver:
     """Takes the outputs of samples, which lie where the last stage wrote them until `consume` has returned."""
 
     def begin_sample(self) -> None:
@@ -33,7 +33,7 @@ class Receiver(Protocol):
         """Raise `error` where results are waited for: none comes any more."""
 
 
-class Single:
+class Single(Receiver):
     """Waits for the outputs of one sample, which are copied, with a future."""
 
     def __init__(self) -> None:
@@ -41,15 +41,9 @@ class Single:
         self.future.set_running_or_notify_cancel()
         self._outputs: dict[str, Any] = {}
 
-    def begin_sample(self) -> None:
-        """Do nothing: a future has one sample."""
-
     def consume(self, outputs: dict[str, Any]) -> None:
         """Copy the outputs: the slots are written again."""
         self._outputs = {name: np.array(value) for name, value in outputs.items()}
-
-    def end_sample(self) -> None:
-        """Do nothing: a future has one sample."""
 
     def deliver(self) -> None:
         """Let the future have the outputs."""
@@ -60,7 +54,7 @@ class Single:
         self.future.set_exception(error)
 
 
-class Feed:
+class Feed(Receiver):
     """Stream of samples that `Pipeline.for_each` runs and waits for, as a future waits for one sample.
 
     Parameters
@@ -118,9 +112,6 @@ class Feed:
         self._num_in_flight -= 1
         if not self._num_in_flight:
             self._ended.notify_all()
-
-    def deliver(self) -> None:
-        """Nobody waits for one sample alone."""
 
     def set_exception(self, error: BaseException) -> None:
         """Take no more samples, and raise `error` where the results are waited for; the first one counts."""

@@ -13,6 +13,7 @@ from placekit.cost_models.openvino.inputs import filled_request
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
+from placekit.runtime.openvino_stages import copy_of
 
 if TYPE_CHECKING:
     import openvino
@@ -32,8 +33,6 @@ def run_compiled(
     compiled: openvino.CompiledModel, inputs: Sequence[openvino.Tensor], stage: str = ""
 ) -> list[openvino.Tensor]:
     """Return copies of the outputs, which outlive the compiled model; `stage` is empty for the whole model."""
-    from openvino import Tensor
-
     try:
         request = filled_request(compiled, inputs)
         request.infer(share_outputs=True)
@@ -41,12 +40,7 @@ def run_compiled(
         if not stage:
             raise
         raise ExecutionError(f"stage {stage!r} does not run on the CPU: {short_reason(error)}") from error
-    outputs = []
-    for index in range(len(compiled.outputs)):
-        tensor = request.get_output_tensor(index)
-        outputs.append(Tensor(tensor.element_type, tensor.shape))
-        tensor.copy_to(outputs[-1])
-    return outputs
+    return [copy_of(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
 
 
 def probe_model(model: openvino.Model, keys: Sequence[TensorKey]) -> openvino.Model:

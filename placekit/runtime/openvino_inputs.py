@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from placekit.model.errors import InvalidProblemError
-from placekit.runtime.stages import Inputs
+from placekit.runtime.stages import Inputs, in_order
 
 if TYPE_CHECKING:
     import openvino
@@ -54,25 +53,8 @@ class InputReader:
         InvalidProblemError
             A missing or unknown input, or one of another type or shape.
         """
-        return [self._tensor(index, value) for index, value in enumerate(self._in_order(inputs))]
-
-    def _in_order(self, inputs: Inputs) -> list[Any]:
-        names = ", ".join(self._names)
-        if not isinstance(inputs, Mapping):
-            if len(inputs) != len(self._names):
-                raise InvalidProblemError(
-                    f"model {self._name!r}: {len(inputs)} inputs given, it has {len(self._names)}: {names}"
-                )
-            return list(inputs)
-        given: dict[int, Any] = {}
-        for name, value in inputs.items():
-            if name not in self._input_of_name:
-                raise InvalidProblemError(f"model {self._name!r}: no input {name!r}; inputs are {names}")
-            given[self._input_of_name[name]] = value
-        for index, name in enumerate(self._names):
-            if index not in given:
-                raise InvalidProblemError(f"model {self._name!r}: input {name!r} is missing; inputs are {names}")
-        return [given[index] for index in range(len(self._names))]
+        given = in_order(inputs, self._name, self._names, self._input_of_name)
+        return [self._tensor(index, value) for index, value in enumerate(given)]
 
     def _tensor(self, index: int, value: Any) -> openvino.Tensor:
         from openvino import PartialShape, Tensor

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,14 +32,7 @@ from placekit.runtime.stages import Inputs, PlacedStage, Stage, StagePlan, cut_t
 if TYPE_CHECKING:
     import openvino
 
-__all__ = [
-    "CompiledPlan",
-    "CompiledStage",
-    "bytes_of_outputs",
-    "compile_openvino_plan",
-    "plan_openvino_stages",
-    "require_devices",
-]
+__all__ = ["CompiledPlan", "bytes_of_outputs", "compile_openvino_plan", "copy_of", "plan_openvino_stages"]
 
 _NUM_THREADS = "INFERENCE_NUM_THREADS"
 
@@ -130,47 +121,31 @@ def _num_bytes(port: Any) -> int | None:
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledStage:
-    """A stage that is ready to run on a device.
+class CompiledPlan:
+    """A plan whose stages are compiled; see :class:`~placekit.runtime.stages.ReadyPlan`.
+
+    It may be used by several executors at once.
 
     Parameters
     ----------
-    stage, device
-        The stage, and the member of its team.
+    plan
+        The stages.
     compiled
-        What OpenVINO made of it; members of a team can have one together.
-    """
-
-    stage: PlacedStage
-    device: Device
-    compiled: openvino.CompiledModel
-
-
-@dataclass(frozen=True, eq=False)
-class CompiledPlan:
-    """A plan whose stages are compiled, each for every member of its team, in the plan's order.
-
-    See :class:`~placekit.runtime.stages.ReadyPlan`. It may be used by several executors at once.
+        ``[num_stages][team_size]`` every stage on each member of its team; members can have one model together.
     """
 
     plan: StagePlan
-    stages: tuple[CompiledStage, ...]
-
-    @property
-    def members(self) -> tuple[tuple[CompiledStage, ...], ...]:
-        """``[num_stages]`` every stage on each member of its team."""
-        waiting = iter(self.stages)
-        return tuple(tuple(islice(waiting, len(stage.members))) for stage in self.plan.stages)
+    compiled: tuple[tuple[openvino.CompiledModel, ...], ...]
 
     def open(self) -> list[list[Stage]]:
         """Return every stage on each member, with requests of its own."""
         made: list[list[Stage]] = []
-        for index, stage in enumerate(self.members):
+        for index, models in enumerate(self.compiled):
             count = self.num_requests(index)
-            if len(stage) > 1 and stage[0].compiled is stage[1].compiled:
-                made.append([_StageRunner(stage[0].compiled, count * len(stage))] * len(stage))
+            if len(models) > 1 and models[0] is models[1]:
+                made.append([_StageRunner(models[0], count * len(models))] * len(models))
             else:
-                made.append([_StageRunner(member.compiled, count) for member in stage])
+                made.append([_StageRunner(each, count) for each in models])
         return made
 
     def num_requests(self, stage: int) -> int:
@@ -211,11 +186,7 @@ class CompiledPlan:
 
     def copy(self, tensor: openvino.Tensor, slot: openvino.Tensor | None) -> openvino.Tensor:
         """Return a copy of a tensor."""
-        from openvino import Tensor
-
-        copy = Tensor(tensor.element_type, tensor.shape) if slot is None else slot
-        tensor.copy_to(copy)
-        return copy
+        return copy_of(tensor, slot)
 
     def view(self, tensor: openvino.Tensor) -> NDArray[Any]:
         """Return the numbers of a tensor where they are."""
@@ -237,9 +208,7 @@ class CompiledPlan:
         return str(error)
 
 
-def compile_openvino_plan(
-    plan: StagePlan, core: openvino.Core | None = None, *, cache_dir: str | Path | None = None
-) -> CompiledPlan:
+def compile_openvino_plan(plan: StagePlan, core: openvino.Core | None = None) -> CompiledPlan:
     """Compile every stage for its device.
 
     Each device is compiled as it is profiled: one stream, its own properties, OpenVINO's pinning off. The cores of a
@@ -250,15 +219,6 @@ def compile_openvino_plan(
     so if the team has one stage only; of several, the streams of the one would know nothing of those of the other. The
     members of any other team have one each.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    core
-        OpenVINO core; the shared one if None.
-    cache_dir
-        Where OpenVINO keeps compiled models, about twice the size of the weights; None for nowhere.
-
     Raises
     ------
     DeviceUnavailableError
@@ -267,29 +227,18 @@ def compile_openvino_plan(
         A stage that its device cannot compile; the message names the stage, and the op where the device can tell.
     """
     core = core or shared_core()
-    require_devices(plan.devices, core)
-    stages: list[CompiledStage] = []
-    for stage in plan.stages:
-        if _are_equal(stage.members) and _is_only_stage(plan, stage.members):
-            first = _compile(stage, stage.device, core, cache_dir, num_streams=len(stage.members))
-            stages += [first, *(replace(first, device=each) for each in stage.members[1:])]
-        else:
-            stages += [_compile(stage, device, core, cache_dir) for device in stage.members]
-    return CompiledPlan(plan, tuple(stages))
-
-
-def require_devices(devices: Iterable[Device], core: openvino.Core) -> None:
-    """Raise unless every device is one of OpenVINO's that this machine has.
-
-    Raises
-    ------
-    DeviceUnavailableError
-        As `compile_plan`.
-    """
-    for device in devices:
+    for device in plan.devices:
         if device.openvino is None:
             raise DeviceUnavailableError(f"device {device.name!r} names no OpenVINO device, so it cannot run a stage")
         require_device(device.openvino, core)
+    compiled: list[tuple[openvino.CompiledModel, ...]] = []
+    for stage in plan.stages:
+        count = len(stage.members)
+        if _are_equal(stage.members) and _is_only_stage(plan, stage.members):
+            compiled.append((_compile(stage, stage.device, core, num_streams=count),) * count)
+        else:
+            compiled.append(tuple(_compile(stage, device, core) for device in stage.members))
+    return CompiledPlan(plan, tuple(compiled))
 
 
 def _is_only_stage(plan: StagePlan, members: Sequence[Device]) -> bool:
@@ -309,18 +258,16 @@ def _are_equal(members: Sequence[Device]) -> bool:
 
 
 def _compile(
-    stage: PlacedStage, device: Device, core: openvino.Core, cache_dir: str | Path | None, *, num_streams: int = 1
-) -> CompiledStage:
+    stage: PlacedStage, device: Device, core: openvino.Core, *, num_streams: int = 1
+) -> openvino.CompiledModel:
     target = device.openvino or device.name
     config = compile_properties(target, device.properties)
     if num_streams > 1:
         # the hint is for streams side by side: as many as the other hint's are slower by some per cent
         threads = num_streams * int(device.properties[_NUM_THREADS])
         config |= {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": num_streams, _NUM_THREADS: threads}
-    if cache_dir is not None:
-        config["CACHE_DIR"] = str(cache_dir)
     try:
-        compiled = core.compile_model(stage.model, target, config)
+        return core.compile_model(stage.model, target, config)
     except RuntimeError as error:
         refused = refused_ops(core, stage.model, target, stage.op_names)
         more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
@@ -329,7 +276,15 @@ def _compile(
             f"stage {stage.name!r} ({len(stage.op_names)} ops from {stage.op_names[0]!r}) cannot be compiled for "
             f"{target}: {what}{last_line(error)}"
         ) from error
-    return CompiledStage(stage, device, compiled)
+
+
+def copy_of(tensor: openvino.Tensor, slot: openvino.Tensor | None = None) -> openvino.Tensor:
+    """Return a copy of a tensor, in `slot` if there is one."""
+    from openvino import Tensor
+
+    copy = Tensor(tensor.element_type, tensor.shape) if slot is None else slot
+    tensor.copy_to(copy)
+    return copy
 
 
 class _StageRunner:
@@ -351,8 +306,6 @@ class _StageRunner:
 
     def run(self, inputs: Sequence[openvino.Tensor], slots: Sequence[openvino.Tensor | None]) -> list[openvino.Tensor]:
         """Compute the outputs into the slots; one of dynamic shape is copied, as the request uses its memory again."""
-        from openvino import Tensor
-
         request = self._idle.pop()
         for index, tensor in enumerate(inputs):
             request.set_input_tensor(index, tensor)
@@ -360,13 +313,8 @@ class _StageRunner:
             if slot is not None:
                 request.set_output_tensor(index, slot)
         request.infer(share_outputs=True)  # else every output is copied into the dictionary that it returns
-        written = []
-        for index, slot in enumerate(slots):
-            if slot is None:
-                tensor = request.get_output_tensor(index)
-                written.append(Tensor(tensor.element_type, tensor.shape))
-                tensor.copy_to(written[-1])
-            else:
-                written.append(slot)
+        written = [
+            copy_of(request.get_output_tensor(index)) if slot is None else slot for index, slot in enumerate(slots)
+        ]
         self._idle.append(request)
         return written

@@ -153,7 +153,7 @@ def _whole_of(ready: ReadyPlan, inputs: Sequence[Any] | None, seed: int) -> _Who
     if isinstance(plan.model, TorchModel):
         return _WholeProgram(plan, inputs, seed)
     assert isinstance(ready, CompiledPlan)
-    precisions = [_precision(stage.compiled) for stage in ready.stages]
+    precisions = [_precision(each) for models in ready.compiled for each in models]
     given = random_inputs(plan.model, seed) if inputs is None else inputs
     return _WholeModel(plan, precisions, given)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from placekit.io.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
@@ -47,15 +45,8 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     return plan_openvino_stages(source, placement, platform)
 
 
-def compile_plan(plan: StagePlan, *, cache_dir: str | Path | None = None) -> ReadyPlan:
+def compile_plan(plan: StagePlan) -> ReadyPlan:
     """Make every stage ready to run on each member of its team.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    cache_dir
-        Where OpenVINO keeps compiled models, about twice the size of the weights; None for nowhere.
 
     Raises
     ------
@@ -66,4 +57,4 @@ def compile_plan(plan: StagePlan, *, cache_dir: str | Path | None = None) -> Rea
     """
     if isinstance(plan.model, TorchModel):
         return ReadyTorchPlan(plan)
-    return compile_openvino_plan(plan, cache_dir=cache_dir)
+    return compile_openvino_plan(plan)

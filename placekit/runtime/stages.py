@@ -33,6 +33,7 @@ __all__ = [
     "Stage",
     "StagePlan",
     "cut_tensors",
+    "in_order",
     "name_of_stage",
     "teams_of_model",
 ]
@@ -231,6 +232,42 @@ class ReadyPlan(Protocol):
 
     def reason(self, error: Exception) -> str:
         """Return why a stage failed, in one line."""
+
+
+def in_order(inputs: Inputs, model: str, names: Sequence[str], index_of: Mapping[str, int] | None = None) -> list[Any]:
+    """Return the inputs of a sample in the order of `names`.
+
+    Parameters
+    ----------
+    inputs
+        By name, or in that order already.
+    model
+        Name of the model, for messages.
+    names
+        Names of its inputs.
+    index_of
+        All names by which an input may be called; `names` if None.
+
+    Raises
+    ------
+    InvalidProblemError
+        A missing or unknown input, or another number of them.
+    """
+    listed = ", ".join(names)
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(names):
+            raise InvalidProblemError(f"model {model!r}: {len(inputs)} inputs given, it has {len(names)}: {listed}")
+        return list(inputs)
+    index_of = index_of or {name: index for index, name in enumerate(names)}
+    given: dict[int, Any] = {}
+    for name, value in inputs.items():
+        if name not in index_of:
+            raise InvalidProblemError(f"model {model!r}: no input {name!r}; inputs are {listed}")
+        given[index_of[name]] = value
+    for index, name in enumerate(names):
+        if index not in given:
+            raise InvalidProblemError(f"model {model!r}: input {name!r} is missing; inputs are {listed}")
+    return [given[index] for index in range(len(names))]
 
 
 def name_of_stage(index: int, members: Sequence[Device]) -> str:

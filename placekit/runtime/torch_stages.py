@@ -33,6 +33,7 @@ from placekit.runtime.stages import (
     Stage,
     StagePlan,
     cut_tensors,
+    in_order,
     name_of_stage,
     teams_of_model,
 )
@@ -167,7 +168,21 @@ class ReadyTorchPlan:
 
     def read(self, inputs: Inputs) -> list[torch.Tensor]:
         """Return one tensor per input; arrays are taken as they are, without a copy."""
-        return _read_inputs(self.plan, inputs)
+        torch = require_torch("running a PyTorch program")
+        metas, what = self.plan.model.inputs, f"model {self.plan.name!r}"
+        tensors = []
+        for (name, meta), value in zip(metas.items(), in_order(inputs, self.plan.name, tuple(metas)), strict=True):
+            try:
+                tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+            except TypeError as error:
+                raise InvalidProblemError(f"{what}: input {name!r}: {error}") from None
+            if tuple(tensor.shape) != meta.shape or str(tensor.dtype) != f"torch.{meta.dtype}":
+                raise InvalidProblemError(
+                    f"{what}: input {name!r} has type {str(tensor.dtype).removeprefix('torch.')} and shape "
+                    f"{list(tensor.shape)}; it must have type {meta.dtype} and shape {list(meta.shape)}"
+                )
+            tensors.append(tensor)
+        return tensors
 
     def slot(self, key: TensorKey) -> None:
         """Return nothing: stages give new tensors."""
@@ -221,34 +236,6 @@ def to_array(tensor: torch.Tensor) -> NDArray[Any]:
         tensor = tensor.to(torch.float32)
     found: NDArray[Any] = tensor.numpy()
     return found
-
-
-def _read_inputs(plan: StagePlan, inputs: Any) -> list[torch.Tensor]:
-    torch = require_torch("running a PyTorch program")
-    names, what = plan.input_names, f"model {plan.name!r}"
-    if isinstance(inputs, Mapping):
-        unknown = next((name for name in inputs if name not in names), None)
-        if unknown is not None:
-            raise InvalidProblemError(f"{what}: no input {unknown!r}; inputs are {', '.join(names)}")
-        missing = next((name for name in names if name not in inputs), None)
-        if missing is not None:
-            raise InvalidProblemError(f"{what}: input {missing!r} is missing; inputs are {', '.join(names)}")
-        inputs = [inputs[name] for name in names]
-    if len(inputs) != len(names):
-        raise InvalidProblemError(f"{what}: {len(inputs)} inputs given, it has {len(names)}: {', '.join(names)}")
-    tensors = []
-    for (name, meta), value in zip(plan.model.inputs.items(), inputs, strict=True):
-        try:
-            tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
-        except TypeError as error:
-            raise InvalidProblemError(f"{what}: input {name!r}: {error}") from None
-        if tuple(tensor.shape) != meta.shape or str(tensor.dtype) != f"torch.{meta.dtype}":
-            raise InvalidProblemError(
-                f"{what}: input {name!r} has type {str(tensor.dtype).removeprefix('torch.')} and shape "
-                f"{list(tensor.shape)}; it must have type {meta.dtype} and shape {list(meta.shape)}"
-            )
-        tensors.append(tensor)
-    return tensors
 
 
 def _names(keys: Iterable[TensorKey]) -> tuple[str, ...]:

@@ -189,8 +189,8 @@ def test_running_on_moves_every_thread_and_puts_it_back() -> None:
 @needs_affinity
 def test_a_thread_that_has_ended_since_it_was_listed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process of this machine has so high a number."""
-    listed = machine._threads
-    monkeypatch.setattr(machine, "_threads", lambda: [*listed(), 2**30])
+    listed = machine.cores_of_threads
+    monkeypatch.setattr(machine, "cores_of_threads", lambda: listed() | {2**30: {0}})
     home = os.sched_getaffinity(0)
     with running_on(sorted(home)):
         pass
