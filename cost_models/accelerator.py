@@ -167,12 +167,7 @@ def accelerated(
 def two_kind_costs(source: ModelSource, model: str) -> tuple[Platform, CostTable]:
     """Return a CPU of eight cores and an accelerator that is as much faster as published, and the costs on both.
 
-    Parameters
-    ----------
-    source
-        The model.
-    model
-        The model of the zoo whose published ratio it is: ``"resnet50"``, ``"inception_v3"`` or ``"bert_base"``.
+    `model` is the model of the zoo whose published ratio it is.
 
     Raises
     ------

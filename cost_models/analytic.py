@@ -30,10 +30,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.anchors import anchors_of
 from placekit.cost_models.base import Progress, graph_of
-from placekit.cost_models.device_spec import DeviceSpec
-from placekit.cost_models.device_table import get_spec, guess_spec, spec_from_values
+from placekit.cost_models.device_table import DeviceSpec, get_spec, guess_spec, spec_from_values
+from placekit.cost_models.kind_profile import anchors_of
 from placekit.cost_models.memory_model import op_memory
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
 from placekit.model.costs import CostTable
@@ -262,15 +261,7 @@ def roofline(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return seconds and support ``[num_ops]`` of groups that were found elsewhere.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    op_group
-        ``[num_ops]`` group of every op, ``0 .. num_groups - 1``; the time of a group stands on its op of
-        :func:`~placekit.cost_models.anchors.anchors_of`.
-    spec
-        Sustained rates of the device.
+    The time of a group stands on its op of :func:`~placekit.cost_models.kind_profile.anchors_of`.
     """
     num_groups = int(op_group.max(initial=-1)) + 1
     time_s = _group_work(graph, anchors_of(graph, op_group, num_groups)[op_group]).time_s(spec)
@@ -289,14 +280,7 @@ def fused_groups(graph: OpGraph, supported: NDArray[np.bool_] | None = None) -> 
        supported on the same kinds as the lead;
 
     and of several such producers the last. Contracting an edge whose tail has no other successor closes no cycle, so
-    the graph of the groups is acyclic.
-
-    Parameters
-    ----------
-    graph
-        The computation graph.
-    supported
-        ``[num_ops, num_kinds]``; every op everywhere if None.
+    the graph of the groups is acyclic. Without `supported`, ``[num_ops, num_kinds]``, every kind runs every op.
 
     Notes
     -----
@@ -310,8 +294,7 @@ def fused_groups(graph: OpGraph, supported: NDArray[np.bool_] | None = None) -> 
     fusable = _is_type(graph, FUSABLE_TYPES)
     backward = graph.is_backward.tolist()
     kinds = [b""] * num_ops if supported is None else [row.tobytes() for row in supported]
-    rank = np.empty(num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(num_ops)
+    rank = graph.rank
     candidate = (num_successors[graph.senders] == 1) & fusable[graph.receivers]
     senders, receivers = graph.senders[candidate], graph.receivers[candidate]
     # by consumer, and for one consumer the last producer first

@@ -1,16 +1,17 @@
-"""Interface of cost models: one verb that turns a model and a platform into a cost table."""
+"""Interfaces of cost models, which turn a model and a platform into a cost table, and of frameworks that measure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from placekit.cost_models.kind_profile import KindProfile
     from placekit.io.model import ModelSource
     from placekit.model.costs import CostTable
     from placekit.model.graph import OpGraph
-    from placekit.model.platform import Platform
+    from placekit.model.platform import Device, Link, Platform
 
-__all__ = ["CostModel", "Progress", "graph_of"]
+__all__ = ["Backend", "CostModel", "Progress", "graph_of"]
 
 
 class Progress(Protocol):
@@ -54,6 +55,48 @@ class CostModel(Protocol):
         UnsupportedProblemError
             The cost model needs more than a bare graph.
         """
+
+
+class Backend(Protocol):
+    """A framework that runs models, as `Profiled` needs it.
+
+    Attributes
+    ----------
+    name
+        Name of the framework, under which its version stands in the provenance.
+    """
+
+    name: str
+
+    @property
+    def version(self) -> str:
+        """Version of the framework."""
+
+    def require(self, device: Device) -> None:
+        """Raise unless `device` is there and can be measured.
+
+        Raises
+        ------
+        DeviceUnavailableError
+            With the reason.
+        """
+
+    def device_facts(self, device: Device) -> dict[str, Any]:
+        """Return what a measurement depends on beside model, cores and properties: JSON values."""
+
+    def measure(
+        self, source: ModelSource, device: Device, *, repetitions: int, seed: int, progress: Progress | None
+    ) -> KindProfile:
+        """Measure every op of `source` on `device`, where this thread is bound to.
+
+        Raises
+        ------
+        PlacekitError
+            The model does not run there.
+        """
+
+    def link(self, device: Device) -> Link:
+        """Measure the link between host memory and `device`."""
 
 
 def graph_of(source: ModelSource | OpGraph) -> OpGraph:

@@ -21,12 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.analytic import Analytic, roofline
-from placekit.cost_models.device_spec import DeviceSpec
-from placekit.cost_models.device_table import guess_spec
+from placekit.cost_models.device_table import DeviceSpec, guess_spec
 from placekit.model.errors import DeviceUnavailableError, UnknownNameError
 
 if TYPE_CHECKING:
-    from placekit.cost_models.backend import Backend
+    from placekit.cost_models.base import Backend
     from placekit.model.graph import OpGraph
     from placekit.model.platform import Device, Platform
 
@@ -55,15 +54,7 @@ class Anchor:
     def error_of(self, time_s: NDArray[np.float64]) -> float | None:
         """Return the relative error of a sum of times, each of which is off by the spread, independently of the others.
 
-        Parameters
-        ----------
-        time_s
-            ``[num_ops]`` modelled seconds.
-
-        Returns
-        -------
-        float or None
-            None without a spread.
+        `time_s` has ``[num_ops]`` modelled seconds; without a spread there is no error.
         """
         total_s = float(time_s.sum())
         if self.spread is None or total_s <= 0:
@@ -77,15 +68,6 @@ class Anchor:
 
 def described_specs(platform: Platform, devices: Sequence[Device], backend: Backend) -> dict[str, DeviceSpec]:
     """Return the spec of every kind that is modelled, because this machine lacks its first device.
-
-    Parameters
-    ----------
-    platform
-        The platform; its file names or describes the specs.
-    devices
-        First device of every kind.
-    backend
-        The framework that would measure them.
 
     Raises
     ------
@@ -111,16 +93,7 @@ def anchor_of(
 ) -> Anchor:
     """Return the ratio of measured to analytic times over all measured kinds.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    op_group
-        ``[num_ops]`` fused group of every op.
-    platform
-        The platform.
-    measured
-        ``[num_ops]`` seconds by measured kind, the time of a group on one of its ops.
+    `measured` has ``[num_ops]`` seconds by kind, the time of a group on one of its ops.
     """
     ratios, squares, weights, kinds = [], 0.0, 0.0, []
     for kind, time_s in measured.items():

@@ -4,23 +4,120 @@ The numbers are *sustained* rates of a class of devices, to within a factor of a
 no replacement for measuring (:class:`placekit.cost_models.profiled.Profiled`). Every entry says where it comes from in
 `source`; "measured" refers to single-thread OpenVINO runs of convolutional and transformer models on one AVX-512 server
 core (ResNet-50: 8.2 GFLOP in 32 ms in f32, 16 ms in bf16), "data sheet" to the published peak of a device class times
-the stated efficiency. Named accelerators are in :mod:`placekit.cost_models.accelerators`. Give a device its own numbers
-with ``[spec.NAME]`` in a platform file.
+the stated efficiency. Give a device its own numbers with ``[spec.NAME]`` in a platform file.
+
+Named accelerators have published peaks times one efficiency for all of them. What an op takes on such a card is
+`DENSE` of the peak of its matrix units in 16 bits (sums in 32), `PLAIN` of its plain 32-bit peak or `BANDWIDTH` of its
+memory bandwidth, whichever is slowest; a link gives `LINK` of the bus. With equal efficiencies, two cards compare as
+their data sheets do; one card against a measured device is right to within a factor of about two.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
-from placekit.cost_models.accelerators import CARDS
-from placekit.cost_models.device_spec import DeviceSpec
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.platform import Device, Link, Platform
+from placekit.model.platform import Device, Link
 
-__all__ = ["DEVICE_TABLE", "get_spec", "guess_spec", "platform_of_specs", "spec_from_values"]
+__all__ = ["DEVICE_TABLE", "DeviceSpec", "get_spec", "guess_spec", "spec_from_values"]
+
+_ADDED_CORE = 0.9
+_FORK_JOIN_S = 2e-6
+
+SOCKET_BANDWIDTH = 100e9
+"""Bytes per second of all cores together: four channels of DDR5-4800 are 154e9 by data sheet, 65 % of it sustained."""
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """The sustained rates of one class of devices.
+
+    Parameters
+    ----------
+    name
+        Name of the entry.
+    dense_flops_per_s
+        Convolutions, matrix products, attention, recurrent cells.
+    depthwise_flops_per_s
+        Depthwise and grouped convolutions, which reuse little.
+    other_flops_per_s
+        Everything else: elementwise ops, reductions, normalisation, pooling.
+    memory_bandwidth_bytes_per_s
+        Between the compute units and the device's own memory.
+    op_overhead_s
+        Fixed cost of starting one op (or one fused group of ops).
+    link
+        Default link to host memory, for platforms that give none; None for a device that works in host memory.
+    memory_bytes
+        What such a device has; None for a device that works in host memory.
+    unsupported_op_types
+        Op types that the device cannot run.
+    source
+        Where the numbers come from.
+
+    Raises
+    ------
+    InvalidProblemError
+        A rate that is not positive and finite, or a negative overhead.
+    """
+
+    name: str
+    dense_flops_per_s: float
+    depthwise_flops_per_s: float
+    other_flops_per_s: float
+    memory_bandwidth_bytes_per_s: float
+    op_overhead_s: float
+    link: Link | None = None
+    memory_bytes: float | None = None
+    unsupported_op_types: frozenset[str] = frozenset()
+    source: str = "given"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unsupported_op_types", frozenset(self.unsupported_op_types))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith("_per_s") and not (math.isfinite(value) and value > 0):
+                raise InvalidProblemError(f"spec {self.name!r}: {field.name} is {value}; it must be finite and > 0")
+        if not (math.isfinite(self.op_overhead_s) and self.op_overhead_s >= 0):
+            raise InvalidProblemError(
+                f"spec {self.name!r}: op_overhead_s is {self.op_overhead_s}; it must be finite and >= 0"
+            )
+
+    def on_cores(self, num_cores: int) -> Self:
+        """Return this one-core spec for a group of `num_cores` cores.
+
+        Compute grows by 0.9 per added core (fork and join, shared caches), bandwidth until `SOCKET_BANDWIDTH` fills.
+        """
+        if num_cores == 1:
+            return self
+        factor = 1 + _ADDED_CORE * (num_cores - 1)
+        return replace(
+            self,
+            name=f"{self.name} x{num_cores}",
+            dense_flops_per_s=self.dense_flops_per_s * factor,
+            depthwise_flops_per_s=self.depthwise_flops_per_s * factor,
+            other_flops_per_s=self.other_flops_per_s * factor,
+            memory_bandwidth_bytes_per_s=min(self.memory_bandwidth_bytes_per_s * num_cores, SOCKET_BANDWIDTH),
+            op_overhead_s=self.op_overhead_s + _FORK_JOIN_S,
+            source=f"{self.source}; {num_cores} cores at {factor:.1f} times one",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the spec as JSON values, for the provenance of a cost table."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["unsupported_op_types"] = sorted(self.unsupported_op_types)
+        link = self.link
+        values["link"] = link and {
+            "latency_s": link.latency_s,
+            # JSON has no infinity
+            "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s if math.isfinite(link.bandwidth_bytes_per_s) else None,
+        }
+        return values
+
 
 CONTROL_FLOW_TYPES = frozenset({"If", "Loop", "TensorIterator"})
 """Ops with bodies: they need a host that decides what runs next."""
@@ -52,6 +149,47 @@ _CORE_BF16 = replace(
     depthwise_flops_per_s=100e9,
     source="measured: whole models 1.9-2.0 times as fast as f32 (AVX512_BF16); the rest as cpu-core-f32",
 )
+
+DENSE, DEPTHWISE, PLAIN, BANDWIDTH, LINK = 0.4, 0.15, 0.4, 0.7, 0.65
+"""Sustained share of the peak: matrix units, plain units with little reuse, plain units, memory, bus."""
+
+PCIE_3, PCIE_4, PCIE_5 = 15.75e9, 31.5e9, 63.0e9
+"""Bytes per second of 16 lanes, one way."""
+
+
+def _card(
+    name: str, product: str, matrix_tflops: float, plain_tflops: float, memory_gb_per_s: float, memory_gib: float,
+    bus_bytes_per_s: float,
+) -> DeviceSpec:  # fmt: skip
+    bus = "unified memory" if bus_bytes_per_s > PCIE_5 else f"a bus of {bus_bytes_per_s / 1e9:.4g} GB/s"
+    return DeviceSpec(
+        name=name,
+        dense_flops_per_s=DENSE * matrix_tflops * 1e12,
+        depthwise_flops_per_s=DEPTHWISE * plain_tflops * 1e12,
+        other_flops_per_s=PLAIN * plain_tflops * 1e12,
+        memory_bandwidth_bytes_per_s=BANDWIDTH * memory_gb_per_s * 1e9,
+        op_overhead_s=6e-6,
+        link=Link(15e-6, LINK * bus_bytes_per_s),
+        memory_bytes=memory_gib * 2.0**30,
+        source=f"data sheet of {product}: {matrix_tflops:g} TFLOP/s in 16 bits without sparsity ({DENSE:.0%} of it "
+        f"sustained), {plain_tflops:g} in f32 ({PLAIN:.0%}), {memory_gb_per_s:g} GB/s ({BANDWIDTH:.0%}), "
+        f"{memory_gib:g} GiB, {bus} ({LINK:.0%}); launch and copy: typical of GPU queues",
+    )
+
+
+CARDS = (
+    _card("t4", "NVIDIA T4", 65, 8.1, 320, 16, PCIE_3),
+    _card("l4", "NVIDIA L4", 121, 30.3, 300, 24, PCIE_4),
+    _card("a10", "NVIDIA A10", 125, 31.2, 600, 24, PCIE_4),
+    _card("a100-40gb", "NVIDIA A100 40 GB PCIe", 312, 19.5, 1555, 40, PCIE_4),
+    _card("a100-80gb", "NVIDIA A100 80 GB SXM", 312, 19.5, 2039, 80, PCIE_4),
+    _card("h100", "NVIDIA H100 80 GB SXM", 989, 67, 3350, 80, PCIE_5),
+    _card("rtx3090", "GeForce RTX 3090", 71, 35.6, 936, 24, PCIE_4),
+    _card("rtx4090", "GeForce RTX 4090", 165, 82.6, 1008, 24, PCIE_4),
+    _card("arc-a770", "Intel Arc A770 16 GB", 137, 19.7, 560, 16, PCIE_4),
+    _card("m2-ultra", "Apple M2 Ultra, 76 GPU cores", 27.2, 27.2, 800, 192, 400e9),
+)
+"""Every named card."""
 
 DEVICE_TABLE: Mapping[str, DeviceSpec] = MappingProxyType(
     {
@@ -181,31 +319,4 @@ def guess_spec(device: Device) -> DeviceSpec:
     raise UnknownNameError(
         f"device {device.name!r} of kind {device.kind!r} has no spec and its name does not tell; "
         f"give one of {', '.join(DEVICE_TABLE)}"
-    )
-
-
-def platform_of_specs(counts: Mapping[str, int]) -> Platform:
-    """Return a platform of devices that need not be present, by number of devices of each entry of the table.
-
-    Devices are of the kind ``spec`` and are called ``spec.0``, ...; they have the entry's memory and link, and those
-    without a link are hosts.
-
-    Raises
-    ------
-    UnknownNameError
-        An entry that the table does not have.
-
-    Examples
-    --------
-    >>> platform_of_specs({"cpu-8core-f32": 1, "gpu-discrete": 3}).device_names
-    ('cpu-8core-f32.0', 'gpu-discrete.0', 'gpu-discrete.1', 'gpu-discrete.2')
-    """
-    specs = [get_spec(name) for name in counts]
-    return Platform(
-        tuple(
-            Device(f"{spec.name}.{number}", spec.name, memory_bytes=spec.memory_bytes, is_host=spec.link is None)
-            for spec in specs
-            for number in range(counts[spec.name])
-        ),
-        {spec.name: spec.link for spec in specs if spec.link is not None and counts[spec.name]},
     )

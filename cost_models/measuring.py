@@ -47,16 +47,8 @@ def measuring(
     """Hold the lock while the block runs; wait for whoever holds it, and say so in the log.
 
     The operating system lets go of the lock when the process ends, however it ends. Who holds it stands beside it in a
-    JSON file, for messages only.
-
-    Parameters
-    ----------
-    what
-        What is measured, for the messages of others who wait.
-    path
-        The lock file; `lock_path` if None.
-    gives_up
-        Asked ten times a second while waiting; True ends the wait.
+    JSON file, for messages only. `what` names the measurement for others who wait; `gives_up` is asked ten times a
+    second while waiting.
 
     Raises
     ------

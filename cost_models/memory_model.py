@@ -47,13 +47,7 @@ def op_memory(source: ModelSource | OpGraph, op_group: NDArray[np.int64]) -> tup
     np.add.at(own, graph.consumers, (types[graph.consumers] == "Result") * slots_bytes[graph.consumed_tensor])
     blocks = [(num_bytes, True, ops) for num_bytes, ops in shared]
     blocks += [(num_bytes, False, ops) for num_bytes, ops in _live_tensors(graph, op_group)]
-    return np.maximum(own, 0.0), MemoryBlocks(
-        np.array([each[0] for each in blocks], dtype=np.float64),
-        np.array([each[1] for each in blocks], dtype=np.bool_),
-        np.cumsum([0, *(len(each[2]) for each in blocks)], dtype=np.int64),
-        np.array([op for each in blocks for op in each[2]], dtype=np.int64),
-        QUEUE_SLOTS,
-    )
+    return np.maximum(own, 0.0), MemoryBlocks.of(blocks, QUEUE_SLOTS)
 
 
 def _live_tensors(graph: OpGraph, op_group: NDArray[np.int64]) -> list[tuple[float, tuple[int, ...]]]:

@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.analytic import roofline
-from placekit.cost_models.anchors import on_anchors
-from placekit.cost_models.base import Progress
+from placekit.cost_models.base import Backend, Progress
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.described import anchor_of, described_specs
-from placekit.cost_models.device_spec import DeviceSpec
-from placekit.cost_models.kind_profile import KindProfile
+from placekit.cost_models.device_table import DeviceSpec
+from placekit.cost_models.kind_profile import KindProfile, on_anchors
 from placekit.cost_models.measuring import LoadMeter, measuring
 from placekit.cost_models.memory_model import op_memory
 from placekit.cost_models.openvino.groups import join_groups
@@ -39,7 +38,6 @@ from placekit.model.platform import Device, Link, Platform
 if TYPE_CHECKING:
     import openvino
 
-    from placekit.cost_models.backend import Backend
     from placekit.io.model import ModelSource
 
 __all__ = ["Profiled"]

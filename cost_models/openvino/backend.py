@@ -18,7 +18,7 @@ __all__ = ["OpenVinoBackend"]
 
 
 class OpenVinoBackend:
-    """See :class:`~placekit.cost_models.backend.Backend`.
+    """See :class:`~placekit.cost_models.base.Backend`.
 
     Parameters
     ----------

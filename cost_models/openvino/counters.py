@@ -148,20 +148,7 @@ def profile_counters(
 ) -> KindProfile:
     """Measure `model` on `device` with the profiling counters.
 
-    Parameters
-    ----------
-    core
-        OpenVINO core.
-    model, graph
-        The model with static shapes, and its ops, keyed by friendly name.
-    device, properties
-        OpenVINO device string and the properties to compile with.
-    repetitions
-        Least number of inferences to measure.
-    seed
-        Seed of the inputs.
-    progress
-        Called after every compilation.
+    `properties` are those to compile with; at least `repetitions` inferences are measured.
 
     Raises
     ------
@@ -236,12 +223,7 @@ def mapped_share_of(
 ) -> float:
     """Return the share of the executed time that is assigned to ops.
 
-    Parameters
-    ----------
-    graph
-        The model.
-    names, time_s, is_mapped
-        ``[num_nodes]`` executed nodes, their seconds, and True where they run ops of the model.
+    `names`, `time_s` and `is_mapped` are ``[num_nodes]`` executed nodes, their seconds, and True where they run ops.
 
     Raises
     ------

@@ -79,13 +79,7 @@ def shared_core() -> openvino.Core:
 
 
 def available_devices(core: openvino.Core | None = None) -> tuple[AvailableDevice, ...]:
-    """Return the devices that OpenVINO sees, in its order.
-
-    Parameters
-    ----------
-    core
-        OpenVINO core to ask; the shared one if None.
-    """
+    """Return the devices that OpenVINO sees, in its order."""
     core = core or shared_core()
     found = []
     for name in core.available_devices:
@@ -222,12 +216,7 @@ def core_groups(
 def core_cuts(*, precision: str = "f32", cores: Sequence[int] | None = None) -> tuple[Platform, ...]:
     """Return every way of cutting this machine's CPU cores into groups of one size, the largest groups first.
 
-    Parameters
-    ----------
-    precision
-        Precision that the groups compute in.
-    cores
-        Logical CPUs to divide; all physical cores that this process may use if None.
+    `cores` are the logical CPUs to divide; by default all physical cores that this process may use.
 
     Raises
     ------
@@ -278,14 +267,7 @@ def _cpu_device(cores: Sequence[Core], precision: str, name: str | None = None) 
 def platform_from_devices(devices: str, *, precision: str = "f32", core: openvino.Core | None = None) -> Platform:
     """Return the platform of the named OpenVINO devices, written as for ``-d``: ``"CPU,GPU"``.
 
-    Parameters
-    ----------
-    devices
-        OpenVINO device strings, separated by commas.
-    precision
-        Precision of the CPU; the other devices keep the one that they report as theirs, so that it is recorded.
-    core
-        OpenVINO core to ask; the shared one if None.
+    `precision` is that of the CPU; other devices keep the one that they report, so that it is recorded.
 
     Raises
     ------
@@ -325,13 +307,6 @@ def default_platform(*, precision: str = "f32", core: openvino.Core | None = Non
     """Return all of OpenVINO's devices, or two core groups where the CPU is the only one.
 
     A CPU with a single usable core is one group.
-
-    Parameters
-    ----------
-    precision
-        Precision of the CPU.
-    core
-        OpenVINO core to ask; the shared one if None.
     """
     names = (core or shared_core()).available_devices
     if any(name != "CPU" for name in names):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import OpGraph
+from placekit.model.graph import OpGraph, components, number_by_first
 
 if TYPE_CHECKING:
     import openvino
@@ -73,12 +73,7 @@ class Fusion:
 def runtime_nodes(compiled: openvino.CompiledModel, executed: Collection[str]) -> list[RuntimeNode]:
     """Return the nodes of a compiled model in topological order.
 
-    Parameters
-    ----------
-    compiled
-        The compiled model.
-    executed
-        Names of the nodes that the counters of an inference report as executed.
+    `executed` are the nodes that the counters of an inference report as executed.
     """
     nodes: list[RuntimeNode] = []
     index: dict[str, int] = {}
@@ -106,13 +101,6 @@ def fuse(graph: OpGraph, nodes: Sequence[RuntimeNode]) -> Fusion:
 
     Parameter and Result ops do no work and are groups of their own, unless step 4 says otherwise.
 
-    Parameters
-    ----------
-    graph
-        The op graph.
-    nodes
-        The runtime nodes in topological order.
-
     Notes
     -----
     O(ops + edges + nodes).
@@ -129,7 +117,7 @@ def fuse(graph: OpGraph, nodes: Sequence[RuntimeNode]) -> Fusion:
                 continue
             is_named[i] = True
             ties.append((node_of_op.setdefault(op, i), i))
-    joined = _components(num_nodes, np.array(ties, dtype=np.int64).reshape(-1, 2))
+    joined = components(num_nodes, *np.array(ties, dtype=np.int64).reshape(-1, 2).T)
     label = [NO_GROUP] * num_ops
     for op, i in node_of_op.items():
         label[op] = int(joined[i])
@@ -184,53 +172,24 @@ def _adopt(nodes: Sequence[RuntimeNode], node_group: list[int]) -> None:
             node_group[i] = behind[i] if behind[i] != NO_GROUP else before[i]
 
 
-def _components(num_nodes: int, pairs: NDArray[np.int64], *, is_directed: bool = False) -> NDArray[np.int64]:
-    """``[num_nodes]`` component of every node; strongly connected ones if `is_directed`."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    matrix = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(num_nodes, num_nodes))
-    labels = connected_components(matrix, directed=is_directed, connection="strong")[1]
-    return np.asarray(labels, dtype=np.int64)
-
-
 def merge_cycles(graph: OpGraph, op_group: NDArray[np.int64]) -> NDArray[np.int64]:
     """Merge the groups that lie on a common cycle of the group graph; number groups by their first op.
 
-    Parameters
-    ----------
-    graph
-        The op graph.
-    op_group
-        ``[num_ops]`` labels, any integers.
-
-    Returns
-    -------
-    NDArray[np.int64]
-        ``[num_ops]`` labels ``0 .. num_groups - 1`` whose group graph has no cycle.
+    Labels are ``0 .. num_groups - 1`` then, and the graph of the groups has no cycle.
     """
     _, group = np.unique(op_group, return_inverse=True)
-    edges = np.stack([group[graph.senders], group[graph.receivers]], axis=1)
-    merged = _components(int(group.max()) + 1, edges, is_directed=True)[group]
-    _, first, inverse = np.unique(merged, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse]
+    senders, receivers = group[graph.senders], group[graph.receivers]
+    return number_by_first(components(int(group.max()) + 1, senders, receivers, is_strong=True)[group])
 
 
 def join_groups(graph: OpGraph, op_groups: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the finest groups that no group of any of `op_groups` straddles, and that form a DAG.
 
-    Parameters
-    ----------
-    graph
-        The op graph.
-    op_groups
-        ``[num_ops]`` group labels of each kind of device, whose runtimes may fuse differently.
+    The runtimes of kinds of devices may fuse differently.
     """
-    num_ops = graph.num_ops
-    ties = []
+    first_of_group = []
     for groups in op_groups:
         _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-        ties.append(np.stack([np.arange(num_ops), first[inverse]], axis=1))  # an op and the first of its group
-    return merge_cycles(graph, _components(num_ops, np.concatenate(ties)))
+        first_of_group.append(first[inverse])
+    ops = np.tile(np.arange(graph.num_ops), len(op_groups))
+    return merge_cycles(graph, components(graph.num_ops, ops, np.concatenate(first_of_group)))

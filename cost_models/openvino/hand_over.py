@@ -76,17 +76,6 @@ def with_hand_over(
 
     What lies between the nodes of a whole inference, less one call, is shared out among the ops: the counters miss it,
     and in models of a few milliseconds it is up to a tenth.
-
-    Parameters
-    ----------
-    core
-        OpenVINO core.
-    model, graph
-        The model that was measured, and its ops.
-    properties
-        What the CPU is compiled with.
-    profile
-        The measurement.
     """
     found = measure_hand_over(core, "CPU", properties)
     sum_s = float(profile.group_time_s.sum())

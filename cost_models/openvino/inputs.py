@@ -32,15 +32,8 @@ def random_inputs(model: openvino.Model, seed: int = 0) -> list[openvino.Tensor]
     """Return one tensor per input of `model`, in its order.
 
     Real numbers are standard normal. Integers that index a table through a Gather are uniform over the table; other
-    integers are 0 or 1; booleans, and integers whose name says mask, are 1. Types that numpy does not know
-    (except bf16) are zeros.
-
-    Parameters
-    ----------
-    model
-        A model with static input shapes.
-    seed
-        Seed of the numbers.
+    integers are 0 or 1; booleans, and integers whose name says mask, are 1. Types that numpy does not know (except
+    bf16) are zeros. The shapes of the inputs must be static.
 
     Raises
     ------

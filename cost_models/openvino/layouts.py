@@ -88,14 +88,8 @@ def hand_over_channels_last(
 ) -> None:
     """Make a stage take and give the tensors of `keys` as ``[batch, height * width, channels]``, in place.
 
-    Parameters
-    ----------
-    model
-        The stage.
-    inputs, outputs
-        Key of each of its inputs and outputs, in their order.
-    keys
-        Some of `images_for_convolutions`. Every stage that takes or gives one of them has to be changed.
+    `inputs` and `outputs` have the key of each in their order; `keys` are some of `images_for_convolutions`. Every
+    stage that takes or gives one of them has to be changed.
     """
     from openvino import opset13 as opset
 

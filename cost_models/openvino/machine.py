@@ -55,13 +55,9 @@ def usable_cores(system: Path = _SYSTEM) -> tuple[Core, ...]:
     """Return the physical cores that this process may run on, socket by socket.
 
     The process affinity counts, as containers and batch systems set it. Of the hardware threads of one core only the
-    first is listed: two devices on the threads of one core would slow each other down, and one thread per core is
-    also what OpenVINO uses for latency.
-
-    Parameters
-    ----------
-    system
-        Where Linux describes its processors. Without it (other systems) every logical CPU counts as a core.
+    first is listed: two devices on the threads of one core would slow each other down, and one thread per core is also
+    what OpenVINO uses for latency. `system` is where Linux describes its processors; without it (other systems) every
+    logical CPU counts as a core.
     """
     types = {cpu: label for label, name in (("P", "cpu_core"), ("E", "cpu_atom")) for cpu in _cpu_list(system / name)}
     cores: dict[tuple[int, int], Core] = {}

@@ -60,22 +60,7 @@ def profile_submodels(
 ) -> KindProfile:
     """Measure `model` on `device`, one submodel per group.
 
-    Parameters
-    ----------
-    core
-        OpenVINO core.
-    model, graph
-        The model with static shapes, and its ops, keyed by friendly name.
-    device, properties
-        OpenVINO device string and the properties to compile with.
-    repetitions
-        Least number of timed inferences of every group.
-    seed
-        Seed of the inputs.
-    op_group
-        ``[num_ops]`` groups ``0 .. num_groups - 1`` that can run one after another; `cpu_groups` if None.
-    progress
-        Called after every group.
+    The groups are those of `cpu_groups`; every group is timed `repetitions` times at least.
     """
     groups = cpu_groups(core, model, graph, seed) if op_group is None else op_group
     num_groups = int(groups.max()) + 1

@@ -32,15 +32,7 @@ def measure_link(device: Device, core: openvino.Core, sizes_bytes: Sequence[int]
 
     A device is measured through its remote tensors, both directions averaged; one without remote tensors through a
     model that hardly computes, half of each call, which includes half the cost of a call and is thus an upper bound.
-
-    Parameters
-    ----------
-    device
-        The device.
-    core
-        OpenVINO core.
-    sizes_bytes
-        Sizes to time, each divisible by 4.
+    `sizes_bytes` are timed, each divisible by 4.
 
     Raises
     ------

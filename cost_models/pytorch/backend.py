@@ -22,7 +22,7 @@ __all__ = ["TorchBackend"]
 
 
 class TorchBackend:
-    """See :class:`~placekit.cost_models.backend.Backend`."""
+    """See :class:`~placekit.cost_models.base.Backend`."""
 
     name = "torch"
 

@@ -53,23 +53,7 @@ def profile_ops(
 ) -> KindProfile:
     """Measure every op of `source` on the torch device `device`, with the threads that this thread computes with.
 
-    Parameters
-    ----------
-    source
-        The program.
-    device
-        ``"cpu"``, ``"cuda:0"``, ``"mps"``.
-    repetitions
-        Repetitions of every distinct op, and of the whole module.
-    seed
-        Seed of the inputs.
-    progress
-        Called with (done, total, label) as work goes on.
-
-    Returns
-    -------
-    KindProfile
-        Every op is a group of its own. An op that an accelerator does not have is not supported there.
+    Every op is a group of its own; one that an accelerator does not have is not supported there.
 
     Raises
     ------
@@ -124,14 +108,8 @@ def _report(progress: Progress | None, done: int, total: int, label: str) -> Non
 def time_calls(calls: Sequence[Callable[[], Any]], repetitions: int, device: str = "cpu") -> NDArray[np.float64]:
     """Return ``[<= repetitions]`` seconds of one call of each repetition; `calls` take turns.
 
-    Parameters
-    ----------
-    calls
-        What is called: the same work on different memory.
-    repetitions
-        Repetitions; fewer, but at least three, if they take more than a second together.
-    device
-        The torch device that the calls give work to.
+    The calls do the same work on different memory. There are fewer repetitions, but at least three, if they take more
+    than a second together.
     """
     wait = synchronised(device)
     for each in range(_WARM_UP):

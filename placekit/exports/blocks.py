@@ -117,14 +117,7 @@ def refuse_teams(runtime: str, platform: Platform, placement: Placement) -> None
 def block_stages(graph: OpGraph, placement: Placement, runtime: str) -> list[BlockStage]:
     """Return the stages of a placement, first to last.
 
-    Parameters
-    ----------
-    graph
-        The model.
-    placement
-        A placement of it.
-    runtime
-        Who takes only stages of whole blocks, for the message.
+    Messages name `runtime`, which takes only stages of whole blocks.
 
     Raises
     ------

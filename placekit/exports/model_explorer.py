@@ -29,14 +29,8 @@ def node_data(
 ) -> dict[str, Any]:
     """Return node data for the graph that is open: what a node says, in the colour of its device.
 
-    Parameters
-    ----------
-    nodes
-        Name of every node, or of one of its outputs, and the device where it is.
-    placement
-        What knows the names of devices and teams.
-    time_s
-        Seconds of every node, shown in milliseconds; nodes say their device if None, or where it is not finite.
+    `nodes` are names of nodes or of one of their outputs, with their devices. `time_s` is shown in milliseconds; nodes
+    say their device if it is None, or where it is not finite.
     """
     results = {}
     for at, (name, device) in enumerate(nodes):
@@ -52,13 +46,8 @@ def node_data(
 def explorer_graph(graph: OpGraph, placement: Placement, modules: Sequence[str] | None = None) -> dict[str, Any]:
     """Return a graph as Model Explorer's JSON reader takes it; nodes have ``device`` among their attributes.
 
-    Parameters
-    ----------
-    graph, placement
-        The ops, and where they are.
-    modules
-        ``[num_ops]`` path of the module of every op, which nodes nest by; by default, what stands before the last
-        slash of their names.
+    Nodes nest by `modules`, the path of the module of every op; by default, by what stands before the last slash of
+    their names.
     """
     names = graph.op_names
     nodes: list[dict[str, Any]] = [

@@ -20,14 +20,7 @@ __all__ = ["devices_of_nodes", "label_nodes", "load_nodes"]
 def load_nodes(source: Path, runtime: str, target: Path | None = None) -> onnx.ModelProto:
     """Read an ONNX file without the weights that lie in files beside it.
 
-    Parameters
-    ----------
-    source
-        The file.
-    runtime
-        What ``--to`` says, for messages.
-    target
-        Where a copy goes: it reads weights beside it from there.
+    A copy that goes to `target` reads weights beside it from there.
 
     Raises
     ------
@@ -53,14 +46,7 @@ def devices_of_nodes(model: onnx.ModelProto, graph: OpGraph, placement: Placemen
     """Return the device of every node.
 
     A node is where the op of its name is, or of one of its outputs. One that conversion folded or renamed follows the
-    nodes that read it, or else those that it reads.
-
-    Parameters
-    ----------
-    model
-        The model; nodes inside control flow stay with theirs.
-    graph, placement
-        What was read of the same file, and where it goes.
+    nodes that read it, or else those that it reads. Nodes inside control flow stay with theirs.
 
     Raises
     ------

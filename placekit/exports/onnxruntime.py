@@ -110,14 +110,7 @@ def write_annotated(
 def check_annotated(source: Path, annotated: Path, setting: str, inputs: dict[str, Any]) -> str:
     """Run one sample through the annotated model in ONNX Runtime, and return what was checked.
 
-    Parameters
-    ----------
-    source, annotated
-        The model as it was, and the one that was written.
-    setting
-        Value of `SETTING`.
-    inputs
-        The sample, by name.
+    `setting` is the value of `SETTING`.
 
     Raises
     ------

@@ -35,13 +35,6 @@ file may be called so)."""
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write `content` to `path` in one step; an existing file keeps its permissions.
 
-    Parameters
-    ----------
-    path
-        Where to write; its folder must exist.
-    content
-        The whole file.
-
     Raises
     ------
     PlacekitError
@@ -57,12 +50,8 @@ def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
     A full disk or a folder that cannot be written leaves every file as it was. Between two of the renames, which take
     microseconds, nothing can be done about a power cut: files that must be told apart then say so by a hash.
 
-    What is no regular file, such as `STDOUT`, a device or a named pipe, is written into: it is not replaced.
-
-    Parameters
-    ----------
-    files
-        Paths with the whole content of each, in the order in which they appear.
+    What is no regular file, such as `STDOUT`, a device or a named pipe, is written into: it is not replaced. The files
+    are given in the order in which they appear.
 
     Raises
     ------

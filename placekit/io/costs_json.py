@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -168,13 +168,7 @@ def _blocks_from_model(model: MemoryBlocksModel, where: str) -> MemoryBlocks:
             raise InvalidFileError(
                 f"{where}.blocks.{field} has {len(getattr(model, field))} entries; there must be {len(model.bytes)}"
             )
-    return MemoryBlocks(
-        np.array(model.bytes, dtype=np.float64),
-        np.array(model.is_weight, dtype=np.bool_),
-        np.cumsum([0, *map(len, model.ops)], dtype=np.int64),
-        np.array(list(chain.from_iterable(model.ops)), dtype=np.int64),
-        model.queue_slots,
-    )
+    return MemoryBlocks.of(list(zip(model.bytes, model.is_weight, model.ops, strict=True)), model.queue_slots)
 
 
 def nullable(values: NDArray[np.float64]) -> list[float | None]:
@@ -188,14 +182,7 @@ def nullable(values: NDArray[np.float64]) -> list[float | None]:
 def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, where: str) -> CostTable:
     """Return the table that `costs_to_dict` described.
 
-    Parameters
-    ----------
-    model
-        The checked columns.
-    num_ops, num_tensors
-        Length that the columns must have.
-    where
-        File and place, for the messages.
+    `where` is the file and the place, for messages.
 
     Raises
     ------

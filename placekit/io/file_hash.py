@@ -48,14 +48,7 @@ def file_hash(path: Path) -> str:
 def require_hash(path: Path, expected: str, what: str) -> None:
     """Raise unless a file is the one that was written.
 
-    Parameters
-    ----------
-    path
-        The file.
-    expected
-        Its hash when it was written.
-    what
-        What it is part of, for the message: ``"bundle"``.
+    `what` is what the file is part of, for the message: ``"bundle"``.
 
     Raises
     ------

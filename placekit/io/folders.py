@@ -26,16 +26,8 @@ def write_folder(
 ) -> None:
     """Let `write` fill a new folder, and put it in the place of `folder`; one of the same kind is replaced.
 
-    Parameters
-    ----------
-    folder
-        Where it goes; its parent must exist.
-    what
-        What the folder is, for messages: ``"bundle"``.
-    is_one
-        Says of a folder that is there why it is none; None if it is one.
-    write
-        Fills an empty folder.
+    `what` the folder is stands in messages. `is_one` says of a folder that is there why it is none; None if it is one.
+    The parent of the folder must exist.
 
     Raises
     ------

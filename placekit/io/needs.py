@@ -13,16 +13,7 @@ __all__ = ["require"]
 def require(package: str, what: str, *, called: str, install: str) -> ModuleType:
     """Return a package.
 
-    Parameters
-    ----------
-    package
-        Name of its module.
-    what
-        What needs it, as the start of a sentence.
-    called
-        Name of the package in that sentence.
-    install
-        What to give to ``pip install``.
+    The message begins with `what` needs the package, as it is `called`, and says what to `install`.
 
     Raises
     ------

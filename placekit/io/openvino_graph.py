@@ -133,14 +133,7 @@ def settle_names(
     4. Of several nodes of one name the first in topological order keeps it, the next are ``name#2``, ``name#3``, ...;
        placed ops come before constants.
 
-    Parameters
-    ----------
-    model
-        The model, changed in place.
-    known
-        The names that the file itself uses.
-    node_of_tensor
-        Name of the node that computes a tensor, by the tensor's name.
+    `known` are the names that the file itself uses; `node_of_tensor` has the name of the node that computes a tensor.
     """
     scan = _scan(model)
     names: list[str] = []

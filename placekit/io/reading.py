@@ -53,14 +53,8 @@ MAX_FILE_BYTES = 1 << 30
 def open_input(path: str | Path, max_bytes: int | None = MAX_FILE_BYTES) -> Iterator[BufferedReader]:
     """Open the regular file `path` for reading; a link is followed.
 
-    A pipe would never end, and a device may be endless or act when it is read: neither is opened.
-
-    Parameters
-    ----------
-    path
-        The file.
-    max_bytes
-        Longest file that is accepted; None for any, where the reader takes a bounded part at a time.
+    A pipe would never end, and a device may be endless or act when it is read: neither is opened. Any length is
+    accepted if `max_bytes` is None, where the reader takes a bounded part at a time.
 
     Raises
     ------
@@ -195,14 +189,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def validated(model: type[Model], data: Any, path: str | Path) -> Model:
     """Return `data` as a `model`.
 
-    Parameters
-    ----------
-    model
-        One of the models of :mod:`placekit.io.schemas`.
-    data
-        A JSON value.
-    path
-        The file it comes from, for the message.
+    `model` is one of the models of :mod:`placekit.io.schemas`, `path` the file for messages.
 
     Raises
     ------

@@ -29,11 +29,6 @@ def tied_constants(constants: Sequence[openvino.Node]) -> list[int]:
     Two matrices are also one weight if one of them is the other transposed. A constant of one repeated value is tied
     to nothing: weights that were never trained look alike without being one. Few numbers of each constant are read,
     and all of them only where these agree.
-
-    Parameters
-    ----------
-    constants
-        Constant nodes of a model.
     """
     first = list(range(len(constants)))
     alike: dict[tuple[Any, ...], list[tuple[int, NDArray[Any]]]] = {}

@@ -86,16 +86,7 @@ def best_chain(
 ) -> tuple[float, tuple[Stage, ...]] | None:
     """Return the best plan and its seconds; None if there is none.
 
-    Parameters
-    ----------
-    choices
-        Sorts of stages.
-    sizes
-        Devices of every group.
-    num_blocks
-        Blocks, all of which are placed.
-    is_sum
-        True to minimise the sum of the stages' seconds, False for the largest.
+    `sizes` are the devices of every group. The sum of the stages' seconds is minimised if `is_sum`, else the largest.
 
     Examples
     --------
@@ -171,9 +162,7 @@ def chain_of(problem: Problem[Any]) -> Chain | None:
     edges = set(zip(senders.tolist(), receivers.tolist(), strict=True))
     if any(pair not in edges for pair in pairwise(order.tolist())):
         return None
-    rank = np.empty(problem.num_classes, dtype=np.int64)
-    rank[order] = np.arange(problem.num_classes)
-    return Chain(rank[problem.op_class], problem.num_classes)
+    return Chain(np.argsort(order)[problem.op_class], problem.num_classes)
 
 
 def _intervals(of_block: NDArray[Any]) -> NDArray[np.float64]:

@@ -33,14 +33,8 @@ def longest_context(cases: Cases, serving: Serving) -> int | None:
 
     Memory grows with the context, so what fits with a long one fits with a short one. Scaling the cache that is known
     at one length finds a candidate without making the model anew; it is then checked, and so is its successor. Where
-    layers stop growing (sliding windows) the candidate is too short, and the search goes on from there.
-
-    Parameters
-    ----------
-    cases
-        Makes the problems of a serving.
-    serving
-        What is served; its context is the least one.
+    layers stop growing (sliding windows) the candidate is too short, and the search goes on from there. The context of
+    `serving` is the least one.
     """
     low, made = serving.context, cases(serving)
     if not any(_fits(task, 1.0) for task in made):
@@ -89,16 +83,7 @@ def context_points(
 ) -> Iterator[ContextPoint]:
     """Yield plans from the fastest one to the one with the longest context; none is slower and shorter than another.
 
-    Parameters
-    ----------
-    plan_at
-        The best plan for what is served.
-    cases
-        As of `longest_context`.
-    serving
-        What is served, with the least context.
-    fastest
-        The best plan for it.
+    `plan_at` gives the best plan for what is served; `fastest` is that of `serving`, with the least context.
     """
     longest = longest_context(cases, serving)
     if longest is None or fastest.report is None:

@@ -30,12 +30,7 @@ _CODE = ("from_config.py", "modules.py", "description.py", "stored.py")
 def cached_description(parts: Mapping[str, Any], build: Callable[[], ModelDescription]) -> ModelDescription:
     """Return the description that `build` returns, from the cache where it is there.
 
-    Parameters
-    ----------
-    parts
-        JSON values on which the description depends, beside packages and code.
-    build
-        Builder of the description.
+    `parts` are JSON values on which the description depends, beside packages and code.
     """
     try:
         versions = [version("transformers"), version("torch")]

@@ -68,14 +68,7 @@ class _Parts:
 def describe_decoder(model: Decoder, precision: str = "f16", name: str = "decoder") -> ModelDescription:
     """Return the description of a decoder.
 
-    Parameters
-    ----------
-    model
-        Its numbers.
-    precision
-        Precision of weights: a name of `placekit.language.decoder.BITS`.
-    name
-        Name of the model.
+    The precision of weights is a name of `placekit.language.decoder.BITS`.
 
     Raises
     ------

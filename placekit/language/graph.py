@@ -97,16 +97,7 @@ def model_step(
 ) -> ModelStep:
     """Return the graph of one step of `phase` for `batch` sequences.
 
-    Parameters
-    ----------
-    model, phase
-        What is computed.
-    batch
-        Sequences that take the step together.
-    cache_precision
-        Precision of keys and values.
-    name
-        Name of the graph; that of the model if None.
+    `batch` sequences take the step together.
 
     Raises
     ------

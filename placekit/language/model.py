@@ -63,14 +63,7 @@ class Caches:
 def find_caches(graph: OpGraph, num_tokens: int, attention: Mapping[int, tuple[int, int, int]]) -> Caches:
     """Return the caches of a graph that was read without a past.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    num_tokens
-        Tokens that it was read at, of all sequences.
-    attention
-        Queries, keys and values of every attention op, as of `placekit.io.model.ModelSource`.
+    The graph was read at `num_tokens` of all sequences; `attention` is that of `placekit.io.model.ModelSource`.
 
     Raises
     ------

@@ -225,14 +225,7 @@ class BlockReader:
     def block(self, path: str, module: Any, layer: int, state: str) -> Block:
         """Return a block.
 
-        Parameters
-        ----------
-        path, module
-            The block.
-        layer
-            Its number.
-        state
-            Path of the part whose output enters.
+        `state` is the path of the part whose output enters.
 
         Raises
         ------

@@ -215,12 +215,7 @@ def _with_rules(
 def _whole(task: LanguageTask, *, alone: bool) -> tuple[LanguageTask, NDArray[np.int64]]:
     """Return the task in whole blocks, and the block of every op, as of `block_numbers`.
 
-    Parameters
-    ----------
-    task
-        The task.
-    alone
-        True if what is before and behind the blocks may be on devices of its own.
+    What is before and behind the blocks may be on devices of its own if `alone`.
 
     Raises
     ------

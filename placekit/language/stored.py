@@ -105,14 +105,7 @@ def scaled_to_files(
 ) -> Callable[[str, Any], float]:
     """Return bytes of parameters that add up, in every group, to those of the files.
 
-    Parameters
-    ----------
-    bytes_of
-        From the path of a parameter and the parameter to its expected bytes.
-    parameters
-        Paths and parameters of the model, tied ones once.
-    stored
-        Bytes of groups, as of `stored_bytes`; a group that is not there keeps the expected bytes.
+    `parameters` are given with their paths, tied ones once. A group that is not in `stored` keeps the expected bytes.
     """
     expected: dict[Group, float] = {}
     for name, parameter in parameters:

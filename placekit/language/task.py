@@ -28,7 +28,7 @@ from placekit.language.tensor_parallel import Teams, copies_of_caches, team_cost
 from placekit.model.block_paths import layer_labels
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import OpGraph, number_by_first
+from placekit.model.graph import OpGraph, components, number_by_first
 from placekit.model.memory import MemoryBlocks
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
@@ -124,8 +124,7 @@ class LanguageTask:
 
 def alive_bytes(graph: OpGraph) -> float:
     """Return the most bytes of tensors that are alive at a time when the ops run in topological order."""
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
+    rank = graph.rank
     born = rank[graph.tensor_producer]
     dead = born.copy()
     np.maximum.at(dead, graph.consumed_tensor, rank[graph.consumers])
@@ -290,12 +289,7 @@ def shared_memory(shared: Sequence[tuple[float, tuple[int, ...]]]) -> MemoryBloc
     """Return weights that several ops use as memory that a device holds once."""
     if not shared:
         return None
-    return MemoryBlocks(
-        np.array([num_bytes for num_bytes, _ in shared]),
-        np.ones(len(shared), dtype=np.bool_),
-        np.cumsum([0, *(len(ops) for _, ops in shared)], dtype=np.int64),
-        np.array([op for _, ops in shared for op in ops], dtype=np.int64),
-    )
+    return MemoryBlocks.of([(num_bytes, True, ops) for num_bytes, ops in shared])
 
 
 def mix_phases(parts: list[tuple[Phase, CostTable]]) -> CostTable:
@@ -314,13 +308,8 @@ def join_labels(labels: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray
     """``[num_ops]`` labels of the parts that are connected through equal labels of either kind."""
     if len(np.unique(labels)) == len(labels):
         return others
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    ends = (number_by_first(labels), number_by_first(others) + len(labels))
-    size = 2 * len(labels)
-    joined = connected_components(coo_array((np.ones(len(labels)), ends), shape=(size, size)), directed=False)[1]
-    return number_by_first(joined[ends[0]])
+    first, second = number_by_first(labels), number_by_first(others) + len(labels)
+    return number_by_first(components(2 * len(labels), first, second)[first])
 
 
 def _less_memory(platform: Platform, num_bytes: float) -> Platform:

@@ -41,14 +41,7 @@ def all_teams(platform: Platform, degrees: Sequence[int]) -> list[tuple[int, ...
 def best_teams(menu: LanguageTask, platform: Platform, degrees: Sequence[int]) -> Teams | None:
     """Return the cut of a platform that has the best plan; None if `BlockChain` cannot plan such a problem.
 
-    Parameters
-    ----------
-    menu
-        The task whose devices are `all_teams`.
-    platform
-        The devices.
-    degrees
-        Degrees of teams.
+    The devices of the task `menu` are `all_teams`.
     """
     chain = chain_of(menu.problem)
     if chain is None or BlockChain().supports(menu.problem) is not None:

@@ -198,16 +198,7 @@ def team_costs(
 ) -> Callable[[OpGraph], CostTable]:
     """Return the costs of ops on teams.
 
-    Parameters
-    ----------
-    costs
-        From a graph to its costs on single devices.
-    step
-        A step of the model: which ops are divided does not depend on its phase.
-    platform
-        The single devices.
-    teams
-        Devices that compute together.
+    Which ops are divided does not depend on the phase of `step`.
     """
     joined = with_teams(platform, teams)
     first = {device.kind: team for device, team in zip(joined.devices, teams, strict=True)}

@@ -74,10 +74,7 @@ def block_numbers(graph: OpGraph) -> NDArray[np.int64]:
     inside = found != BEFORE
     named = [match is not None and path is None for match, path in zip(matches, paths, strict=True)]
     is_state = np.array(named) | np.isin(graph.op_types, ("ReadValue", "Assign"))
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
-    order = np.argsort(rank[graph.senders], kind="stable")
-    edges = list(zip(graph.senders[order].tolist(), graph.receivers[order].tolist(), strict=True))
+    edges = graph.ordered_edges
     for sender, receiver in edges:
         if not inside[receiver]:
             found[receiver] = max(found[receiver], found[sender])

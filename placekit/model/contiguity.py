@@ -29,15 +29,7 @@ class Contiguity(StrEnum):
 
 
 def order_edges(graph: OpGraph, op_class: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return senders and receivers of the order graph (see the module docstring).
-
-    Parameters
-    ----------
-    graph
-        The computation graph.
-    op_class
-        ``[num_ops]`` colocation class of every op, ``0 .. num_classes - 1``.
-    """
+    """Return senders and receivers of the order graph (see the module docstring)."""
     senders, receivers, backward = graph.senders, graph.receivers, graph.is_backward
     if not backward.any():
         return senders, receivers
@@ -83,14 +75,7 @@ def escaping_op(
 ) -> int | None:
     """Return an op outside `inside` that lies on a path from `inside` back to it, or None if `inside` is convex.
 
-    Parameters
-    ----------
-    senders, receivers
-        Edges of the order graph.
-    order
-        A topological order of the order graph.
-    inside
-        ``[num_ops]`` membership.
+    `senders` and `receivers` are the edges of the order graph, `order` is a topological order of it.
 
     Notes
     -----

@@ -26,7 +26,16 @@ from placekit.model.errors import InvalidGraphError
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["DYNAMIC", "OpGraph", "distinct", "frozen_array", "number_by_first", "sum_by", "topological_order"]
+__all__ = [
+    "DYNAMIC",
+    "OpGraph",
+    "components",
+    "distinct",
+    "frozen_array",
+    "number_by_first",
+    "sum_by",
+    "topological_order",
+]
 
 DYNAMIC = -1
 """Stands for a dimension of a tensor shape that is only known when the model runs."""
@@ -49,6 +58,18 @@ def sum_by(label: NDArray[np.int64], values: NDArray[np.float64], num_labels: in
     return np.bincount(label, weights=values, minlength=num_labels).astype(np.float64, copy=False)
 
 
+def components(
+    num_nodes: int, senders: NDArray[np.int64], receivers: NDArray[np.int64], *, is_strong: bool = False
+) -> NDArray[np.int64]:
+    """``[num_nodes]`` label of the connected component of every node; of the strongly connected one if `is_strong`."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components  # its import takes most of a second
+
+    edges = coo_array((np.ones(len(senders)), (senders, receivers)), shape=(num_nodes, num_nodes))
+    labels = connected_components(edges, directed=is_strong, connection="strong")[1]
+    return np.asarray(labels, dtype=np.int64)
+
+
 def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the different values in rising order, like ``numpy.unique``, which hashes first and is 20 times slower."""
     ordered = np.sort(values)
@@ -59,9 +80,7 @@ def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
 def number_by_first(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Renumber labels ``0, 1, ...`` in the order in which they first appear."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse]
+    return np.argsort(np.argsort(first))[inverse]
 
 
 def topological_order(
@@ -402,6 +421,17 @@ class OpGraph:
     def order(self) -> NDArray[np.int64]:
         """``[num_ops]`` one topological order of the ops."""
         return self._ordering[0]
+
+    @cached_property
+    def rank(self) -> NDArray[np.int64]:
+        """``[num_ops]`` place of every op in `order`."""
+        return np.argsort(self.order)
+
+    @property
+    def ordered_edges(self) -> list[tuple[int, int]]:
+        """Sender and receiver of every edge, along `order`."""
+        along = np.argsort(self.rank[self.senders], kind="stable")
+        return list(zip(self.senders[along].tolist(), self.receivers[along].tolist(), strict=True))
 
     @cached_property
     def op_index(self) -> dict[str, int]:

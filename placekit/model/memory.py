@@ -19,6 +19,7 @@ know nothing of blocks solve a relaxation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -99,6 +100,17 @@ class MemoryBlocks:
         if not (isinstance(self.queue_slots, int) and self.queue_slots >= 0):
             raise InvalidProblemError(f"memory blocks: queue_slots is {self.queue_slots}; it must be >= 0")
 
+    @classmethod
+    def of(cls, blocks: Sequence[tuple[float, bool, Sequence[int]]], queue_slots: int = 0) -> Self:
+        """Return blocks that are given as bytes, whether each is a weight, and its ops."""
+        return cls(
+            np.array([num_bytes for num_bytes, _, _ in blocks], dtype=np.float64),
+            np.array([is_weight for _, is_weight, _ in blocks], dtype=np.bool_),
+            np.cumsum([0, *(len(ops) for _, _, ops in blocks)], dtype=np.int64),
+            np.array([op for _, _, ops in blocks for op in ops], dtype=np.int64),
+            queue_slots,
+        )
+
     def renumbered(self, op_at: NDArray[np.int64]) -> Self:
         """Return the blocks of a table whose op ``i`` is op ``op_at[i]`` of this one; all ops must be in it."""
         new = np.empty(len(op_at), dtype=np.int64)
@@ -150,9 +162,7 @@ def positions(graph: OpGraph) -> NDArray[np.int64]:
     """
     if (graph.senders < graph.receivers).all():
         return np.arange(graph.num_ops)
-    place = np.empty(graph.num_ops, dtype=np.int64)
-    place[graph.order] = np.arange(graph.num_ops)
-    return place
+    return graph.rank
 
 
 class StageMemory:

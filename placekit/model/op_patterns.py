@@ -63,12 +63,7 @@ def matching_ops(graph: OpGraph, pattern: str) -> list[int]:
 def overridden(graph: OpGraph, devices: Mapping[str, str]) -> Iterator[tuple[str, str, list[int]]]:
     """Yield which pattern was overridden by which later one, and for what ops; the last one that matches an op counts.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    devices
-        Device by pattern. Patterns that agree on the device of an op do not override each other.
+    Patterns that agree on the device of an op do not override each other.
 
     Examples
     --------

@@ -23,13 +23,6 @@ def homes_of_pins(problem: Problem, can_run: NDArray[np.bool_]) -> NDArray[np.bo
 
     The device of the pins alone, if they agree. If they name several, a team has to have all of these: they are left if
     the objective allows such a team and every one of them can run the class.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    can_run
-        ``[num_classes, num_devices]`` what devices support.
     """
     pins = pins_of_classes(problem.op_class, problem.pinned, *can_run.shape)
     open_to = pins | ~pins.any(axis=1, keepdims=True)
@@ -47,15 +40,7 @@ def may_be_team(problem: Problem, devices: Iterable[int]) -> bool:
 
 
 def pins_against_class(problem: Problem, ops: NDArray[np.int64]) -> str | None:
-    """Return why the pins of ops that must share a device leave none to them; None if pins are not the reason.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    ops
-        All ops of a class of colocated ops.
-    """
+    """Return why the pins of ops that must share a device leave none to them; None if pins are not the reason."""
     names, devices, costs = problem.graph.op_names, problem.platform.device_names, problem.costs
     pins = problem.pinned[ops]
     first_of = {int(d): int(ops[at]) for d, at in zip(*np.unique(pins, return_index=True), strict=True) if d >= 0}
@@ -125,11 +110,9 @@ def _devices_before(edges: Edges, pinned: NDArray[np.int64]) -> list[int] | None
     order, stuck = topological_order(num_ops, *edges)
     if stuck.size:
         return None
-    rank = np.empty(num_ops, dtype=np.int64)
-    rank[order] = np.arange(num_ops)
     own = [1 << device if device >= 0 else 0 for device in pinned.tolist()]
     before = [0] * num_ops
-    along = np.argsort(rank[edges[0]], kind="stable")
+    along = np.argsort(np.argsort(order)[edges[0]], kind="stable")
     for u, v in zip(edges[0][along].tolist(), edges[1][along].tolist(), strict=True):
         before[v] |= before[u] | own[u]
     return before

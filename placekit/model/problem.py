@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from placekit.model.contiguity import Contiguity, order_edges
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidGraphError, InvalidProblemError, did_you_mean
-from placekit.model.graph import OpGraph, frozen_array, number_by_first
+from placekit.model.graph import OpGraph, components, frozen_array, number_by_first
 from placekit.model.memory import StageMemory
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Platform
@@ -162,15 +162,9 @@ class Problem(Generic[O_co]):
         groups, group = np.unique(self.costs.op_group, return_inverse=True)
         if num_ops in (len(labels), len(groups)):  # one of the two joins nothing
             return number_by_first(group if len(labels) == num_ops else colocation)
-
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components  # its import takes most of a second
-
         # one extra node per label; an op is joined to its colocation label and to its fused group
-        ops = np.arange(num_ops)
         links = np.concatenate([colocation + num_ops, group + 2 * num_ops])
-        joined = coo_array((np.ones(2 * num_ops), (np.tile(ops, 2), links)), shape=(3 * num_ops, 3 * num_ops))
-        return number_by_first(connected_components(joined, directed=False)[1][:num_ops])
+        return number_by_first(components(3 * num_ops, np.tile(np.arange(num_ops), 2), links)[:num_ops])
 
     @property
     def num_classes(self) -> int:

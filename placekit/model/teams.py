@@ -61,12 +61,7 @@ def teams_of(team_of_device: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
 def members_of(name: str, device_names: Sequence[str]) -> tuple[int, ...]:
     """Return the devices of the team called `name`, in the order of the platform.
 
-    Parameters
-    ----------
-    name
-        Name of a device, or names of several joined by ``+`` in any order.
-    device_names
-        ``[num_devices]`` names.
+    Names of several devices are joined by ``+`` in any order.
 
     Raises
     ------

@@ -36,10 +36,7 @@ def subgraph_levels(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[
     """``[num_ops]`` largest number of device changes on a path that ends in each op. O(ops + edges)."""
     level = [0] * graph.num_ops
     device = device_of_op.tolist()
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
-    along = np.argsort(rank[graph.senders], kind="stable")
-    for u, v in zip(graph.senders[along].tolist(), graph.receivers[along].tolist(), strict=True):
+    for u, v in graph.ordered_edges:
         level[v] = max(level[v], level[u] + (device[u] != device[v]))
     return np.array(level, dtype=np.int64)
 

@@ -33,16 +33,7 @@ _ASPECT = 1.6
 def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: str) -> str:
     """Return one self-contained HTML page.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    placement
-        A placement of its ops; they have the colours of their devices or teams.
-    weight
-        ``[num_ops]`` what the areas of the dots grow with: seconds, or operations.
-    title
-        Heading of the page.
+    The areas of the dots grow with `weight`: seconds, or operations.
 
     Notes
     -----

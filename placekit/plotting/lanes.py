@@ -17,11 +17,6 @@ def assign_lanes(
 
     Events of one device that do not overlap all get lane 0. O(N log N).
 
-    Parameters
-    ----------
-    device, start_s, finish_s
-        ``[N]`` of every event.
-
     Examples
     --------
     >>> assign_lanes(np.array([0, 0, 0, 1]), np.array([0.0, 1.0, 2.0, 0.0]), np.array([2.0, 3.0, 4.0, 1.0])).tolist()

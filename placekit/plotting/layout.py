@@ -68,14 +68,7 @@ def lay_out(graph: OpGraph, radius: NDArray[np.float64], aspect: float) -> Layou
     2. An edge over several layers of a row becomes an arc: the longer, the higher, so that nested skip connections
        stay apart.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    radius
-        ``[num_ops]`` see `dot_radius`.
-    aspect
-        Width by height that rows should fill.
+    Rows should fill `aspect`, width by height; `radius` is that of `dot_radius`.
 
     Notes
     -----
@@ -129,22 +122,19 @@ def layered_positions(graph: OpGraph) -> tuple[NDArray[np.float64], NDArray[np.f
     """
     senders, receivers = graph.senders, graph.receivers
     layer = np.zeros(graph.num_ops, dtype=np.int64)
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
-    along = np.argsort(rank[senders], kind="stable")
-    for u, v in zip(senders[along].tolist(), receivers[along].tolist(), strict=True):
+    for u, v in graph.ordered_edges:
         layer[v] = max(layer[v], layer[u] + 1)
     first_use = np.full(graph.num_ops, np.iinfo(np.int64).max)
     np.minimum.at(first_use, senders, layer[receivers])
     is_source = np.bincount(receivers, minlength=graph.num_ops) == 0
     layer = np.where(is_source & (first_use < np.iinfo(np.int64).max), np.maximum(first_use - 1, 0), layer)
-    place = _centred(layer, rank.astype(np.float64))
+    place = _centred(layer, graph.rank.astype(np.float64))
     for sweep in range(_SWEEPS):
         here, there = (receivers, senders) if sweep % 2 == 0 else (senders, receivers)
         total = np.bincount(here, weights=place[there], minlength=graph.num_ops)
         degree = np.bincount(here, minlength=graph.num_ops)
         wanted = np.where(degree > 0, total / np.maximum(degree, 1), place)
-        place = _centred(layer, wanted + 1e-9 * rank)
+        place = _centred(layer, wanted + 1e-9 * graph.rank)
     return layer.astype(np.float64), place
 
 

@@ -37,16 +37,8 @@ _NAME_LENGTH = 24
 def draw_graph(graph: OpGraph, placement: Placement, weight: NDArray[np.float64], ax: Axes | None = None) -> Axes:
     """Draw ops as dots in layers from inputs to outputs; tensors that cross devices or teams stand out.
 
-    A long graph is folded into rows, every other one from right to left; skip connections are arcs.
-
-    Parameters
-    ----------
-    graph, placement
-        The graph, and a placement of its ops.
-    weight
-        ``[num_ops]`` what the areas of the dots grow with: seconds, or operations.
-    ax
-        Axes to draw on; those of a new figure if None.
+    A long graph is folded into rows, every other one from right to left; skip connections are arcs. The areas of the
+    dots grow with `weight`: seconds, or operations.
     """
     from matplotlib.collections import EllipseCollection
 

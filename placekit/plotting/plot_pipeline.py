@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph, components
 from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, plain_label, time_scale, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from placekit.model.graph import OpGraph
     from placekit.objectives.evaluate import DeviceLoad
     from placekit.solve.result import Result
 
@@ -81,13 +81,9 @@ def stage_levels(graph: OpGraph, device_of_op: NDArray[np.int64]) -> dict[int, i
 
     Devices that need each other's tensors in turns, which only happens without contiguity, count as one stage.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     num = int(device_of_op.max(initial=-1)) + 1
     sender, receiver = device_of_op[graph.senders], device_of_op[graph.receivers]
-    edges = coo_array((np.ones(len(sender)), (sender, receiver)), shape=(num, num))
-    part = connected_components(edges, directed=True, connection="strong")[1] if num else np.zeros(0, np.int64)
+    part = components(num, sender, receiver, is_strong=True) if num else np.zeros(0, np.int64)
     pairs = {(a, b) for a, b in zip(part[sender].tolist(), part[receiver].tolist(), strict=True) if a != b}
     depth = dict.fromkeys(part.tolist(), 0)
     for _ in depth:  # as many rounds as the longest path has at most

@@ -29,15 +29,6 @@ def torch_baselines(
     ``all cores`` is the whole program on all cores of the platform, one sample at a time. ``equal layers`` and ``equal
     bytes`` give every device in turn the next share of the layers, or of the bytes of their weights, as accelerate
     divides a model over devices of one size. ``random cuts`` is the best of twenty by the costs of `problem`.
-
-    Parameters
-    ----------
-    source, problem
-        The program, and its problem.
-    executor, queue_size
-        How they run.
-    seed
-        Seed of the random cuts.
     """
     platform, graph = problem.platform, source.graph
     found: list[Placed] = []
@@ -101,11 +92,10 @@ def random_cuts(source: TorchSource, problem: Problem, seed: int, number: int = 
     """Return placements that cut the order of the ops at random places, one part per device."""
     rng = np.random.default_rng(seed)
     graph, count = source.graph, problem.platform.num_devices
-    rank = _rank(graph.order)
     found = []
     for _ in range(number):
         cuts = np.sort(rng.choice(np.arange(1, graph.num_ops), size=min(count, graph.num_ops) - 1, replace=False))
-        found.append(_in_order(problem, np.searchsorted(cuts, rank, side="right").tolist()))
+        found.append(_in_order(problem, np.searchsorted(cuts, graph.rank, side="right").tolist()))
     return found
 
 
@@ -113,20 +103,13 @@ def _in_order(problem: Problem, device_of_op: list[int]) -> Placement:
     """Return a placement in which no op is on an earlier device than what it reads, and shared memory in one place."""
     graph, labels = problem.graph, problem.colocation
     device = np.array(device_of_op, dtype=np.int64)
-    edges = np.argsort(_rank(graph.order)[graph.senders], kind="stable").tolist()
+    edges = graph.ordered_edges
     while True:
         before = device.copy()
-        for edge in edges:
-            sender, receiver = graph.senders[edge], graph.receivers[edge]
+        for sender, receiver in edges:
             device[receiver] = max(device[receiver], device[sender])
         latest = np.zeros(graph.num_ops, dtype=np.int64)
         np.maximum.at(latest, labels, device)
         device = latest[labels]
         if np.array_equal(device, before):
             return Placement.of(problem, device)
-
-
-def _rank(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank

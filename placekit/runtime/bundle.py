@@ -164,14 +164,8 @@ def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> t
     """Return the stages in a bundle, and its queue size.
 
     OpenVINO's whole model is put together again from the stages; nothing of a PyTorch bundle is executed. Properties of
-    devices that are paths are not taken from a bundle, which is said in the log.
-
-    Parameters
-    ----------
-    folder
-        The bundle.
-    cache_dir
-        Where OpenVINO keeps compiled models; None for nowhere.
+    devices that are paths are not taken from a bundle, which is said in the log. Compiled models are kept in
+    `cache_dir`, if it is given.
 
     Raises
     ------

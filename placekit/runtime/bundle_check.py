@@ -41,14 +41,7 @@ CheckProgress = Callable[[int, int, str], None]
 def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | None = None) -> str:
     """Read a bundle back, run one seeded sample through its stages, and return what was checked.
 
-    Parameters
-    ----------
-    plan
-        The stages that were written, with the whole model.
-    folder
-        The bundle.
-    progress
-        Called after every step.
+    `plan` has the stages that were written, with the whole model.
 
     Raises
     ------

@@ -82,13 +82,7 @@ def wire(plan: StagePlan, queue_size: int) -> Wiring:
 
     Where a team of several works, the rings before, behind and around it have room for the samples that some of its
     members end while the slowest is at one, and for those that wait at members: eight for each further member.
-
-    Parameters
-    ----------
-    plan
-        The stages.
-    queue_size
-        Samples that fit between a stage and the next; with 1 two neighbours never work at the same time.
+    `queue_size` samples fit between a stage and the next; with 1 two neighbours never work at the same time.
 
     Raises
     ------

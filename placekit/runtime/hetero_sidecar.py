@@ -85,26 +85,9 @@ def write_sidecar(
     """Write the affinities of a placement as JSON, and the script that loads the model with them.
 
     Where OpenVINO would not find the op names in the user's file (ONNX, where it makes up some, or shapes that were
-    given to placekit), the model is written as IR next to the JSON file, too.
-
-    Parameters
-    ----------
-    source
-        The model.
-    placement
-        Device of every op.
-    platform
-        The devices; each that is used must be one of OpenVINO's own, no core group.
-    path
-        The ``.json`` file. The script has the same name with the suffix ``.py``, the model with ``.xml``.
-    check
-        Called with the new script and its model before the files take their places; what it raises leaves everything
-        as it was.
-
-    Returns
-    -------
-    tuple[Path, ...]
-        The files that were written.
+    given to placekit), the model is written as IR next to the JSON file, too. `check` is called with the new script and
+    its model before the files take their places; what it raises leaves everything as it was. The files that were
+    written are returned.
 
     Raises
     ------
@@ -168,12 +151,7 @@ def _save_model(model: openvino.Model, path: Path) -> None:
 def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:
     """Load a model by a script of `write_sidecar`, run one seeded sample in f32, and return what was checked.
 
-    Parameters
-    ----------
-    plan
-        The stages, with the whole model.
-    script, model
-        The script, beside its JSON file, and the model.
+    The script is beside its JSON file; `plan` has the whole model.
 
     Raises
     ------

@@ -59,19 +59,7 @@ def in_f32(plan: StagePlan) -> StagePlan:
 def require_equal_outputs(ready: ReadyPlan, executor: Executor, *, seed: int = 0) -> OutputCheck:
     """Compare every tensor between stages, then the outputs of `executor`, with the whole model on one device.
 
-    Parameters
-    ----------
-    ready
-        The stages, compiled.
-    executor
-        How the placement is going to run. Only running stages one after another shows the tensors between them.
-    seed
-        Seed of the inputs.
-
-    Returns
-    -------
-    OutputCheck
-        Of the stages one after another.
+    Only running stages one after another shows the tensors between them, which the returned check is of.
 
     Raises
     ------
@@ -97,21 +85,8 @@ def check_placement(
 ) -> OutputCheck:
     """Run the stages one after another, and compare every tensor that leaves one with the whole model on one device.
 
-    Where teams work, the same sample is run again until every member has had it.
-
-    Parameters
-    ----------
-    ready
-        The stages, compiled.
-    inputs
-        One tensor per input of the model; None for random ones.
-    seed
-        Seed of the random inputs.
-
-    Returns
-    -------
-    OutputCheck
-        What differs by how much; `OutputCheck.require_equal` turns it into an error.
+    Where teams work, the same sample is run again until every member has had it. Without `inputs`, tensors of the
+    model, they are random.
 
     Raises
     ------

@@ -19,15 +19,6 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     Any placement can be cut; a device that others interrupt gets several stages. An op that is placed on a device which
     cannot run it is found when the stage is compiled.
 
-    Parameters
-    ----------
-    source
-        The model, for OpenVINO or PyTorch.
-    placement
-        Team of every op of ``source.graph``.
-    platform
-        The devices.
-
     Raises
     ------
     InvalidProblemError

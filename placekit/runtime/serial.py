@@ -75,15 +75,7 @@ class SerialExecutor:
     def run_traced(self, inputs: Inputs) -> tuple[Outputs, tuple[StageTime, ...]]:
         """Run one sample, and say when each stage ran.
 
-        Parameters
-        ----------
-        inputs
-            One array per input, by name or in the model's order, of the input's type and shape.
-
-        Returns
-        -------
-        tuple[Outputs, tuple[StageTime, ...]]
-            A copy of every output by name, and the times of the stages in the order in which they ran.
+        Outputs are copies; times are in the order in which the stages ran.
 
         Raises
         ------

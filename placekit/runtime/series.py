@@ -224,12 +224,7 @@ class Timings:
     def ratio(self, name: str, other: str, quantity: Quantity = "throughput") -> Estimate | None:
         """Return how many times `name` is as good as `other`: median and spread over rounds that both ran.
 
-        Parameters
-        ----------
-        name, other
-            Contenders.
-        quantity
-            ``"throughput"`` or ``"latency"``, of which less is better.
+        Of latencies, less is better.
         """
         mine, theirs = _by_round(self[name], quantity), _by_round(self[other], quantity)
         both = sorted(mine.keys() & theirs.keys())

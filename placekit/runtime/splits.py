@@ -60,20 +60,8 @@ def measure_splits(
     """Measure `placements` in turns.
 
     Pipelines are measured as streams if the settings of `timing` have any, serial execution sample by sample.
-
-    Parameters
-    ----------
-    source, problem
-        The model, and its problem.
-    placements
-        At least one, by name. The first one has to run; others that do not are left out. One with teams is timed with
-        them, but is no split: a calibration needs devices that work alone.
-    executor
-        How to run them.
-    timing
-        How to measure; as by default if None.
-    progress
-        Called with (done, total, label) as work goes on.
+    Placements that do not run are left out, but for the first, which has to. One with teams is timed, but is no split:
+    a calibration needs devices that work alone.
 
     Raises
     ------

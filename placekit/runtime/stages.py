@@ -237,16 +237,7 @@ class ReadyPlan(Protocol):
 def in_order(inputs: Inputs, model: str, names: Sequence[str], index_of: Mapping[str, int] | None = None) -> list[Any]:
     """Return the inputs of a sample in the order of `names`.
 
-    Parameters
-    ----------
-    inputs
-        By name, or in that order already.
-    model
-        Name of the model, for messages.
-    names
-        Names of its inputs.
-    index_of
-        All names by which an input may be called; `names` if None.
+    Inputs are given by name, or in that order already. `index_of` has all names by which an input may be called.
 
     Raises
     ------

@@ -33,23 +33,8 @@ def predicted_stage_times(
     """Return when and on which member every stage runs if it takes what was predicted.
 
     Stages begin as early as their device and their inputs allow, older samples first, on the member of their team that
-    is free first; in serial execution one stage runs at a time and samples follow each other.
-
-    Parameters
-    ----------
-    stages
-        The stages.
-    stage_s
-        ``[num_rows]`` predicted seconds of every stage on every member.
-    num_samples
-        Number of samples.
-    is_serial
-        Whether the stages run one after another.
-
-    Returns
-    -------
-    StageTimes
-        Seconds from the start of the first sample.
+    is free first; in serial execution one stage runs at a time and samples follow each other. `stage_s` has
+    ``[num_rows]`` predicted seconds of every stage on every member. Times count from the start of the first sample.
 
     Notes
     -----
@@ -96,12 +81,7 @@ def timing_trace(
 ) -> dict[str, Any]:
     """Return the trace.
 
-    Parameters
-    ----------
-    names, teams
-        ``[num_stages]`` name of every stage, and of the members of its team.
-    measured, predicted
-        When every stage ran; the second is None without a prediction.
+    `names` and `teams` have the name of every stage, and of the members of its team.
     """
     events: list[dict[str, Any]] = []
     num_processes = 0

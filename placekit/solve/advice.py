@@ -143,17 +143,7 @@ class Verdict:
 
 
 def decide(mine: Alternative | None, others: Sequence[Alternative], evidence: Evidence) -> Verdict:
-    """Return the verdict on a placement, `mine`, from the objectives of all alternatives.
-
-    Parameters
-    ----------
-    mine
-        The placement; None if there is no feasible one.
-    others
-        Alternatives to compare with.
-    evidence
-        Further facts.
-    """
+    """Return the verdict on a placement, `mine`, from the objectives of all alternatives."""
     feasible = [each for each in (*others, *([mine] if mine else [])) if each.objective_s is not None]
     singles = [each for each in others if _RANK[each.form] == 0 and each.objective_s is not None]
     best_single = min(singles, key=_seconds, default=None)

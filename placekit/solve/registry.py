@@ -274,12 +274,7 @@ def _imported(target: str) -> type[Method]:
 def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:
     """Return the parts of ``"a+b:x+c"``: a plus sign divides where the name of a method follows.
 
-    Parameters
-    ----------
-    name
-        What the user wrote; an argument behind a colon may have plus signs of its own.
-    known
-        Names of the methods.
+    An argument behind a colon may have plus signs of its own.
 
     Examples
     --------

@@ -18,12 +18,7 @@ def explain_plan(
 ) -> list[str]:
     """Return sentences about a plan: slowest stage, memory, idle devices, and the gain from more resources.
 
-    Parameters
-    ----------
-    problem, result
-        The problem and its plan.
-    solve_plan
-        Function that plans a changed problem; None to skip those questions.
+    Without `solve_plan`, which plans a changed problem, questions about changes are skipped.
     """
     if result.plan is None or result.objective is None:
         return [f"there is no plan: {violation}" for violation in result.violations] or ["no plan was found"]

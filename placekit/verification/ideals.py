@@ -26,15 +26,7 @@ LIGHT = Fraction(1, 100)
 
 
 def reaches_below(exact: ExactProblem, below: Fraction) -> bool | None:
-    """Return whether some placement has every load below `below` seconds; None if this is not the way to know.
-
-    Parameters
-    ----------
-    exact
-        A problem.
-    below
-        Seconds.
-    """
+    """Return whether some placement has every load below `below` seconds; None if this is not the way to know."""
     variant = exact.problem.objective
     if not isinstance(variant, Throughput) or exact.problem.contiguity != "acyclic":
         return None

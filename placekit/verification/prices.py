@@ -76,14 +76,7 @@ def priced_value(
 ) -> Bound:
     """Return what prices prove, in seconds; see the module docstring.
 
-    Parameters
-    ----------
-    exact
-        The problem.
-    certificate
-        The prices.
-    order_prices
-        Seconds that each (profile, group) pays besides, because of the order of devices; None for nothing.
+    `order_prices` are seconds that each (profile, group) pays besides, because of the order of devices.
 
     Raises
     ------

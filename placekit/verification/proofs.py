@@ -32,13 +32,6 @@ __all__ = ["fastest_everywhere", "largest_op", "proven"]
 def proven(exact: ExactProblem, certificate: Certificate) -> Bound:
     """Return what `certificate` proves: no placement has an objective below it. See the module docstring.
 
-    Parameters
-    ----------
-    exact
-        The problem.
-    certificate
-        The certificate.
-
     Raises
     ------
     InvalidCertificateError

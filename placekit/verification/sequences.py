@@ -36,20 +36,8 @@ def sequences(
 ) -> Iterator[list[int]]:
     """Yield orders of all ops, as steps, in which no op starts too late for a value.
 
-    Parameters
-    ----------
-    exact
-        A makespan problem.
-    device
-        ``[num_ops]``.
-    most
-        Ticks that the makespan has to be below.
-    tails
-        ``[num_ops]`` by device: ticks after each op, at least (`placekit.verification.heads.around`).
-    spend
-        Called with every op that is appended; it raises if there are no steps left.
-    has_contention
-        Whether a sender makes one transfer at a time.
+    The makespan has to be below `most` ticks; `tails` are those of `placekit.verification.heads.around`. `spend` is
+    called with every op that is appended, and raises if there are no steps left.
     """
     waiting = [len({exact.producer[t] for t in tensors}) for tensors in exact.inputs]
     readers = [sorted({op for t in tensors for op in exact.readers[t]}) for tensors in exact.outputs]

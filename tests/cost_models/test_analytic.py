@@ -16,12 +16,11 @@ from strategies import graphs
 
 from placekit.cost_models.analytic import Analytic, fused_groups
 from placekit.cost_models.base import CostModel
-from placekit.cost_models.device_spec import DeviceSpec
 from placekit.cost_models.device_table import (
     DEVICE_TABLE,
+    DeviceSpec,
     get_spec,
     guess_spec,
-    platform_of_specs,
     spec_from_values,
 )
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
@@ -163,7 +162,9 @@ def test_graph_of_fused_groups_is_acyclic(graph: OpGraph, data: st.DataObject) -
 @given(graph=graphs(), fuse=st.booleans())
 def test_costs_of_any_graph_make_a_problem_and_fusion_never_adds_time(graph: OpGraph, fuse: bool) -> None:
     """The table fits the graph; a fused model takes at most as long in all as an unfused one."""
-    platform = platform_of_specs({"cpu-8core-f32": 1, "gpu-discrete": 2, "npu": 1})
+    platform = Platform(
+        (Device("cpu", "cpu-8core-f32", is_host=True), *(Device(f"{kind}.0", kind) for kind in ("gpu-discrete", "npu")))
+    )
     costs = Analytic(fuse=fuse).cost_table(graph, platform)
     assert Problem(graph, platform, costs).num_classes <= graph.num_ops
     assert costs.kinds == platform.kinds

@@ -16,10 +16,9 @@ import openvino as ov
 import pytest
 
 from placekit.cost_models import measuring
-from placekit.cost_models.anchors import anchors_of
 from placekit.cost_models.base import CostModel
 from placekit.cost_models.cache import ProfileCache
-from placekit.cost_models.kind_profile import KindProfile
+from placekit.cost_models.kind_profile import KindProfile, anchors_of
 from placekit.cost_models.openvino import counters, machine
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.profiled import Profiled

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import NAMES, linked_platforms, platforms
 
 import placekit as pk
-from placekit.cost_models.device_spec import DeviceSpec
+from placekit.cost_models.device_table import DeviceSpec
 from placekit.io.detect import kind_of_file
 from placekit.io.platform_schema import SpecModel
 from placekit.io.platform_toml import parse_memory, read_platform, write_platform

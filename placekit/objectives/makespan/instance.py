@@ -110,8 +110,7 @@ def make_instance(problem: Problem) -> MakespanInstance:
     """
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     num_ops, num_tensors, num_devices = graph.num_ops, graph.num_tensors, platform.num_devices
-    rank = np.empty(num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(num_ops)
+    rank = graph.rank
     # a reader may name a tensor twice (two inputs of the op): it still waits for one arrival
     tensors, readers = np.divmod(np.unique(graph.consumed_tensor * num_ops + graph.consumers), num_ops)
     by_reader = np.argsort(readers, kind="stable")

@@ -49,15 +49,6 @@ def memory_use(
     sends it; and on a device that receives it from the start of the transfer to the end of the last op that reads it
     there. What ends at a moment is gone before what begins then.
 
-    Parameters
-    ----------
-    instance
-        The problem.
-    tensor_bytes
-        ``[T]`` bytes of every tensor.
-    device_of_op, run, transfers
-        ``[V]`` device of every op; when every op runs; what moves when.
-
     Notes
     -----
     O((V + E) log E).

@@ -131,15 +131,7 @@ def simulate_steps(
 def transfers_of(
     instance: MakespanInstance, device_of_op: ArrayLike, run: Timeline, *, has_contention: bool = False
 ) -> Transfers:
-    """Return the transfers of a run. O(V log V + E + transfers * devices).
-
-    Parameters
-    ----------
-    instance, device_of_op, has_contention
-        What was run.
-    run
-        Its times.
-    """
+    """Return the transfers of a run. O(V log V + E + transfers * devices)."""
     num_edges = len(instance.readers)
     tensor, target = np.empty(num_edges, dtype=np.int64), np.empty(num_edges, dtype=np.int64)
     start, finish = np.empty(num_edges), np.empty(num_edges)
