@@ -18,7 +18,7 @@ from placekit.benchmarks.suite_schema import SuiteModel
 from placekit.cli.console import diagnostics, print_json, print_line, show_parts
 from placekit.cli.options import JsonOption
 from placekit.cli.options_file import OptionsFile
-from placekit.cli.parameters import COMMON, OUTPUT, SEARCH, with_options
+from placekit.cli.parameters import COMMON, OUTPUT, SEARCH, option
 from placekit.cli.progress import StepBar
 from placekit.cli.render import plain_table
 from placekit.cli.units import format_share, format_time
@@ -37,14 +37,9 @@ class Choice:
 
     panel: ClassVar[str] = "Cases"
 
-    method: Annotated[
-        list[str] | None,
-        typer.Option("--method", "-m", metavar="NAME", help="Only this method or label; repeatable."),
-    ] = None
-    workload: Annotated[str | None, typer.Option(metavar="TEXT", help="Only models whose name contains this text.")] = (
-        None
-    )
-    case: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this case; repeatable.")] = None
+    method: list[str] | None = option(None, "Only this method or label; repeatable.", "NAME", names="--method -m")
+    workload: str | None = option(None, "Only models whose name contains this text.", "TEXT")
+    case: list[str] | None = option(None, "Only this case; repeatable.", "ID")
 
     def of(self, jobs: list[Job]) -> list[Job]:
         """Return the chosen ones of `jobs`.
@@ -66,28 +61,15 @@ class Running:
 
     panel: ClassVar[str] = COMMON
 
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the results.", rich_help_panel=OUTPUT),
-    ] = Path("results")
-    time_limit_s: Annotated[
-        float | None,
-        typer.Option("--time-limit", metavar="SECONDS", help="Longest solving time of a case."),
-    ] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Make the problems and count the cases, and solve nothing.")
-    ] = False
-    again: Annotated[bool, typer.Option("--again", help="Run cases that have a row again.")] = False
-    retry: Annotated[bool, typer.Option("--retry", help="Run failed cases and disturbed timings again.")] = False
-    workers: Annotated[
-        int, typer.Option(metavar="N", help="Number of solves that run in parallel.", rich_help_panel=SEARCH)
-    ] = 1
-    executor: Annotated[str, typer.Option(metavar="process|ray", help="Where solves run.", rich_help_panel=SEARCH)] = (
-        "process"
-    )
+    output: Path = option(Path("results"), "Folder of the results.", "FOLDER", names="--output -o", panel=OUTPUT)
+    time_limit_s: float | None = option(None, "Longest solving time of a case.", "SECONDS", names="--time-limit")
+    dry_run: bool = option(False, "Make the problems and count the cases, and solve nothing.")
+    again: bool = option(False, "Run cases that have a row again.")
+    retry: bool = option(False, "Run failed cases and disturbed timings again.")
+    workers: int = option(1, "Number of solves that run in parallel.", "N", panel=SEARCH)
+    executor: str = option("process", "Where solves run.", "process|ray", panel=SEARCH)
 
 
-@with_options
 def bench(
     suite: Annotated[
         str,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption, ModelArgument, output_option
-from placekit.cli.parameters import with_options
+from placekit.cli.parameters import option
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, plain_table
 from placekit.cli.task import cost_table
@@ -28,16 +26,13 @@ from placekit.runtime.timing import Timing
 __all__ = ["calibrate"]
 
 
-@with_options
 def calibrate(
     model: ModelArgument,
     *,
     asked: MachineOptions,
     timing: TimingOptions,
-    rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="Number of undisturbed rounds to measure, at least 3.")
-    ] = 7,
-    output: Annotated[Path | None, output_option("Costs file (default STEM.costs.json); - for stdout.")] = None,
+    rounds: int = option(7, "Number of undisturbed rounds to measure, at least 3.", "N"),
+    output: Path | None = output_option("Costs file (default STEM.costs.json); - for stdout."),
     as_json: JsonOption = False,
 ) -> None:
     """Measure a few splits of a model, fit its costs to them, and say whether predictions become better."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption
-from placekit.cli.parameters import OUTPUT
+from placekit.cli.parameters import OUTPUT, option
 from placekit.cli.render import fact_lines, plain_table, platform_table
 from placekit.cli.units import format_bytes, format_count
 from placekit.cost_models.openvino.devices import AvailableDevice, available_devices, default_platform
@@ -25,12 +24,9 @@ __all__ = ["devices"]
 
 
 def devices(
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the suggested platform (.toml).", rich_help_panel=OUTPUT
-        ),
-    ] = None,
+    output: Path | None = option(
+        None, "Write the suggested platform (.toml).", "FILE", names="--output -o", panel=OUTPUT
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """List the OpenVINO devices, the CPU cores and the memory of this machine, and suggest a platform."""

@@ -11,7 +11,7 @@ from placekit.cli.answers import answered_problem, result_file
 from placekit.cli.console import print_json, print_line, show_parts
 from placekit.cli.explain_words import explanation_parts
 from placekit.cli.options import JsonOption, QuestionArgument
-from placekit.cli.parameters import SEARCH, with_options
+from placekit.cli.parameters import SEARCH, option
 from placekit.cli.progress import StepBar
 from placekit.cli.task import TaskOptions
 from placekit.io.detect import kind_of_file
@@ -23,18 +23,12 @@ from placekit.solve.stop import MaxRuntime
 __all__ = ["explain"]
 
 
-@with_options
 def explain(
     file: Annotated[Path, typer.Argument(help="Result, placement or training plan (.json).", show_default=False)],
     model: QuestionArgument = None,
     *,
     asked: TaskOptions,
-    time_limit: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", help="Time for each question that needs a solve; 0 asks none.", rich_help_panel=SEARCH
-        ),
-    ] = 2.0,
+    time_limit: float = option(2.0, "Time for each question that needs a solve; 0 asks none.", "SECONDS", panel=SEARCH),
     as_json: JsonOption = False,
 ) -> None:
     """Explain a result: bottleneck, cuts, moves, constraints, and what each device, or one more, brings.

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_json, print_line, show_parts
@@ -18,7 +17,7 @@ from placekit.cli.facts import model_facts
 from placekit.cli.launch import refuse_apart, servers
 from placekit.cli.num_stages import many_stages_note
 from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument, ShapeOption
-from placekit.cli.parameters import COMMON, OUTPUT, with_options
+from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, plain_table
@@ -56,41 +55,26 @@ class ExportOptions:
 
     panel: ClassVar[str] = COMMON
 
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="RUNTIME",
-            help="openvino, torch-pipeline (.pt2), accelerate, vllm, sglang, tensorrt-llm, megatron, torchtitan, "
-            "llama.cpp or onnxruntime; netron or model-explorer to look at.",
-        ),
-    ] = "openvino"
-    hetero: Annotated[
-        bool, typer.Option("--hetero", help="Write op affinities for HETERO of OpenVINO, and a script that loads them.")
-    ] = False
-    queue_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Samples that wait between two stages of a bundle, at most (2).")
-    ] = None
+    to: str = option(
+        "openvino",
+        "openvino, torch-pipeline (.pt2), accelerate, vllm, sglang, tensorrt-llm, megatron, torchtitan, "
+        "llama.cpp or onnxruntime; netron or model-explorer to look at.",
+        "RUNTIME",
+    )
+    hetero: bool = option(False, "Write op affinities for HETERO of OpenVINO, and a script that loads them.")
+    queue_size: int | None = option(None, "Samples that wait between two stages of a bundle, at most (2).", "N")
     shape: ShapeOption = None
     platform: PlatformChoice = field(default_factory=PlatformChoice)
     default_device: DefaultDeviceOption = None
-    check: Annotated[
-        bool,
-        typer.Option(help="Read the export back and run one sample first.", rich_help_panel=OUTPUT),
-    ] = True
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Export a placement that the runtime runs in another way than it was solved for."),
-    ] = False
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="Folder or file (default STEM.bundle, STEM.pipeline or STEM.RUNTIME.json).",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None
+    check: bool = option(True, "Read the export back and run one sample first.", panel=OUTPUT)
+    force: bool = option(False, "Export a placement that the runtime runs in another way than it was solved for.")
+    output: Path | None = option(
+        None,
+        "Folder or file (default STEM.bundle, STEM.pipeline or STEM.RUNTIME.json).",
+        "PATH",
+        names="--output -o",
+        panel=OUTPUT,
+    )
     as_json: JsonOption = False
 
     def target(self, model: Path, placement: Path, default: str) -> Path:
@@ -118,7 +102,6 @@ class ExportOptions:
         return source, devices, read_placed(placement, source.graph, devices, self.default_device)
 
 
-@with_options
 def export(model: ModelArgument, placement: PlacementArgument, *, asked: ExportOptions) -> None:
     """Write a placed model to deploy it: a bundle that placekit.runtime.load runs, HETERO affinities, or --to others.
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH
+from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH, with_options
 from placekit.model.errors import UnknownNameError, did_you_mean
 
 __all__ = ["PanelCommand", "TableOfCommands", "UsageError", "usage_error_line"]
@@ -63,7 +63,8 @@ class TableOfCommands(TyperGroup):
         if cmd_name in self.summaries and cmd_name not in self.commands:
             name = cmd_name.replace("-", "_")
             alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-            alone.command(cmd_name, cls=PanelCommand)(getattr(import_module(f"placekit.cli.{name}"), name))
+            command = with_options(getattr(import_module(f"placekit.cli.{name}"), name))
+            alone.command(cmd_name, cls=PanelCommand)(command)
             self.commands[cmd_name] = typer.main.get_command(alone)
         return self.commands.get(cmd_name)
 

@@ -15,7 +15,6 @@ from placekit.cli.files import OutputFiles
 from placekit.cli.objectives import GoalChoice, ObjectiveChoice
 from placekit.cli.options import CostsOption, JsonOption, ShapeOption, output_option, parse_params
 from placekit.cli.options_file import OptionsFile
-from placekit.cli.parameters import with_options
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import LearnLine
 from placekit.cli.render import fact_lines
@@ -56,7 +55,6 @@ class LearnTask:
         return TaskOptions(objective, self.costs, self.shape, self.platform)
 
 
-@with_options
 def learn(
     model: Annotated[
         Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
@@ -64,9 +62,7 @@ def learn(
     *,
     run: TrainingRun,
     asked: LearnTask,
-    output: Annotated[
-        Path | None, output_option("Placement file; the result goes beside it. `-` is standard output.")
-    ] = None,
+    output: Path | None = output_option("Placement file; the result goes beside it. `-` is standard output."),
     options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
     as_json: JsonOption = False,
 ) -> None:

@@ -19,7 +19,7 @@ from placekit.cli.launch import launch_lines
 from placekit.cli.objectives import GoalChoice, OverlapOption
 from placekit.cli.options import JsonOption, output_option
 from placekit.cli.options_file import OptionsFile
-from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, with_options
+from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.cli.platforms import MemoryLimits
 from placekit.cli.progress import SolveLine
 from placekit.cli.search import SearchOptions, exit_code
@@ -64,22 +64,16 @@ class DecoderNumbers:
 
     panel: ClassVar[str] = "Model"
 
-    layers: Annotated[int | None, typer.Option(metavar=_N, help="Number of blocks.")] = None
-    hidden: Annotated[int | None, typer.Option(metavar=_N, help="Size of the hidden state.")] = None
-    heads: Annotated[int | None, typer.Option(metavar=_N, help="Number of query heads (hidden / head-dim).")] = None
-    kv_heads: Annotated[
-        int | None, typer.Option(metavar=_N, help="Number of key-value heads (grouped-query attention; as heads).")
-    ] = None
-    head_dim: Annotated[int | None, typer.Option(metavar=_N, help="Size of a head (128).")] = None
-    ffn: Annotated[
-        int | None, typer.Option(metavar=_N, help="Width of the feed-forward layer, of a single expert.")
-    ] = None
-    vocab: Annotated[int | None, typer.Option(metavar=_N, help="Vocabulary size.")] = None
-    experts: Annotated[int | None, typer.Option(metavar=_N, help="Number of experts per block (1).")] = None
-    experts_per_token: Annotated[int | None, typer.Option(metavar=_N, help="Active experts per token (1).")] = None
-    gated: Annotated[bool | None, typer.Option(help="Feed-forward layers have three matrices (default), or two.")] = (
-        None
-    )
+    layers: int | None = option(None, "Number of blocks.", _N)
+    hidden: int | None = option(None, "Size of the hidden state.", _N)
+    heads: int | None = option(None, "Number of query heads (hidden / head-dim).", _N)
+    kv_heads: int | None = option(None, "Number of key-value heads (grouped-query attention; as heads).", _N)
+    head_dim: int | None = option(None, "Size of a head (128).", _N)
+    ffn: int | None = option(None, "Width of the feed-forward layer, of a single expert.", _N)
+    vocab: int | None = option(None, "Vocabulary size.", _N)
+    experts: int | None = option(None, "Number of experts per block (1).", _N)
+    experts_per_token: int | None = option(None, "Active experts per token (1).", _N)
+    gated: bool | None = option(None, "Feed-forward layers have three matrices (default), or two.")
 
     @property
     def given(self) -> dict[str, Any]:
@@ -93,17 +87,10 @@ class WeightChoice:
 
     panel: ClassVar[str] = "Model"
 
-    precision: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"Precision of weights: {', '.join(BITS)} (f16; a file: its own)."),
-    ] = None
-    cache_precision: Annotated[str, typer.Option(metavar="NAME", help="Precision of the key-value cache.")] = "f16"
-    granularity: Annotated[
-        str, typer.Option(metavar="layer|op", help="Granularity of the plan: whole blocks, or single operators.")
-    ] = "layer"
-    together: Annotated[
-        int, typer.Option(metavar=_N, help="Number of consecutive blocks that stay on one device (1).")
-    ] = 1
+    precision: str | None = option(None, f"Precision of weights: {', '.join(BITS)} (f16; a file: its own).", "NAME")
+    cache_precision: str = option("f16", "Precision of the key-value cache.", "NAME")
+    granularity: str = option("layer", "Granularity of the plan: whole blocks, or single operators.", "layer|op")
+    together: int = option(1, "Number of consecutive blocks that stay on one device (1).", _N)
 
 
 @dataclass(frozen=True)
@@ -112,23 +99,13 @@ class ServingOptions:
 
     panel: ClassVar[str] = "Serving"
 
-    phase: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="prefill:P", help="Tokens of a request: prefill:P and decode:G (prefill:512, decode:128)."
-        ),
-    ] = None
-    context: Annotated[
-        int | None, typer.Option(metavar="C", help="Context length that the cache has room for (P + G).")
-    ] = None
-    sequences: Annotated[int, typer.Option(metavar="B", help="Sequences in flight, each with its cache.")] = 1
-    batch: Annotated[
-        int | None, typer.Option(metavar=_N, help="Batch size of a decoding step. Default: the fastest.")
-    ] = None
-    chunk: Annotated[
-        int | None,
-        typer.Option(metavar=_N, help="Prompt tokens per prefill step; 0: whole prompts (the runtime's, else 2048)."),
-    ] = None
+    phase: list[str] | None = option(
+        None, "Tokens of a request: prefill:P and decode:G (prefill:512, decode:128).", "prefill:P"
+    )
+    context: int | None = option(None, "Context length that the cache has room for (P + G).", "C")
+    sequences: int = option(1, "Sequences in flight, each with its cache.", "B")
+    batch: int | None = option(None, "Batch size of a decoding step. Default: the fastest.", _N)
+    chunk: int | None = option(None, "Prompt tokens per prefill step; 0: whole prompts (the runtime's, else 2048).", _N)
 
     def serving(self, default_chunk: int | None) -> Serving:
         """Return the requests; without `batch` all sequences are one batch.
@@ -151,48 +128,35 @@ class ServingGoal(GoalChoice):
     panel: ClassVar[str] = OBJECTIVE
     beside: ClassVar[tuple[str, ...]] = ("runtime", "goal", "tensor_parallel", "apart")
 
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--objective", metavar="NAME", help="throughput, serial-latency or makespan. Default: what --goal says."
-        ),
-    ] = None
-    runtime: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="RUNTIME",
-            help=f"Follow a runtime's rules, and print its launch line: {', '.join(RUNTIMES)}.",
-            rich_help_panel=COMMON,
-        ),
-    ] = None
-    goal: Annotated[
-        str | None,
-        typer.Option(
-            metavar="latency|throughput|context",
-            help="What is best: time per token, tokens per second, or the longest context. Default: the runtime's; "
-            "with one sequence, latency.",
-        ),
-    ] = None
+    name: str | None = option(
+        None, "throughput, serial-latency or makespan. Default: what --goal says.", "NAME", names="--objective"
+    )
+    runtime: str | None = option(
+        None,
+        f"Follow a runtime's rules, and print its launch line: {', '.join(RUNTIMES)}.",
+        "RUNTIME",
+        names="--for",
+        panel=COMMON,
+    )
+    goal: str | None = option(
+        None,
+        "What is best: time per token, tokens per second, or the longest context. Default: the runtime's; "
+        "with one sequence, latency.",
+        "latency|throughput|context",
+    )
     overlap: OverlapOption = None
-    teams: Annotated[
-        str | None,
-        typer.Option(metavar="off|equal|any", help="throughput: devices may share requests to the same blocks (off)."),
-    ] = None
-    tensor_parallel: Annotated[
-        str,
-        typer.Option(
-            metavar="DEGREES",
-            help="Tensor-parallel degrees to choose from: equal accelerators that compute every block together, such "
-            "as 1,2,4 (1).",
-        ),
-    ] = "1"
-    apart: Annotated[
-        bool,
-        typer.Option(
-            "--apart", help="Also try prefill and decode on devices of their own, with the cache sent between them."
-        ),
-    ] = False
+    teams: str | None = option(
+        None, "throughput: devices may share requests to the same blocks (off).", "off|equal|any"
+    )
+    tensor_parallel: str = option(
+        "1",
+        "Tensor-parallel degrees to choose from: equal accelerators that compute every block together, such "
+        "as 1,2,4 (1).",
+        "DEGREES",
+    )
+    apart: bool = option(
+        False, "Also try prefill and decode on devices of their own, with the cache sent between them."
+    )
 
 
 @dataclass(frozen=True)
@@ -201,22 +165,16 @@ class LlmOptions:
 
     panel: ClassVar[str] = OUTPUT
 
-    platform: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Platform file (.toml): devices, memory, links.", rich_help_panel=PLATFORM),
-    ]
+    platform: Path = option(..., "Platform file (.toml): devices, memory, links.", "FILE", panel=PLATFORM)
     memory: MemoryLimits = field(default_factory=MemoryLimits)
     pins: PinOption = None
     numbers: DecoderNumbers = field(default_factory=DecoderNumbers)
     weights: WeightChoice = field(default_factory=WeightChoice)
     requests: ServingOptions = field(default_factory=ServingOptions)
     goal: ServingGoal = field(default_factory=ServingGoal)
-    problem: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the problem for show, explain, verify and export.")
-    ] = None
+    problem: Path | None = option(None, "Write the problem for show, explain, verify and export.", "FILE")
 
 
-@with_options
 def llm(
     name: Annotated[
         str | None,
@@ -229,9 +187,7 @@ def llm(
     *,
     search: SearchOptions,
     asked: LlmOptions,
-    output: Annotated[
-        Path | None, output_option("Placement file; the result goes beside it. `-` is standard output.")
-    ] = None,
+    output: Path | None = output_option("Placement file; the result goes beside it. `-` is standard output."),
     options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
     as_json: JsonOption = False,
 ) -> None:

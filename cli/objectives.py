@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from placekit.cli.parameters import COMMON, OBJECTIVE
+from placekit.cli.parameters import COMMON, OBJECTIVE, option
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnknownNameError
 from placekit.model.platform import Platform
@@ -28,19 +28,14 @@ class GoalChoice:
     beside: ClassVar[tuple[str, ...]] = ()
     """Fields that are no variant of the objective."""
 
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--objective",
-            metavar="NAME",
-            help="throughput (default for a model), offload-latency, makespan or serial-latency.",
-            rich_help_panel=COMMON,
-        ),
-    ] = None
-    contiguity: Annotated[
-        str | None,
-        typer.Option(metavar="RULE", help="Shape of each device's ops: none, convex or acyclic."),
-    ] = None
+    name: str | None = option(
+        None,
+        "throughput (default for a model), offload-latency, makespan or serial-latency.",
+        "NAME",
+        names="--objective",
+        panel=COMMON,
+    )
+    contiguity: str | None = option(None, "Shape of each device's ops: none, convex or acyclic.", "RULE")
 
     def objective(self, default: Objective | None = None) -> Objective | None:
         """Return the chosen objective; where nothing was said, `default` and its variant.
@@ -84,30 +79,18 @@ class ObjectiveChoice(GoalChoice):
     """Objective, contiguity and variant that the user chose; None where nothing was said."""
 
     overlap: OverlapOption = None
-    teams: Annotated[
-        str | None,
-        typer.Option(
-            metavar="off|equal|any",
-            help="throughput: devices may share the samples of the same ops (a model: equal).",
-        ),
-    ] = None
-    schedule: Annotated[
-        str | None,
-        typer.Option(metavar="1f1b|gpipe", help="throughput: schedule of backward ops."),
-    ] = None
-    subgraph_cost_s: Annotated[
-        float | None,
-        typer.Option("--subgraph-cost", metavar="SECONDS", help="serial-latency: fixed cost of each subgraph."),
-    ] = None
-    calls_per_device: Annotated[
-        int | None,
-        typer.Option("--calls", metavar="N", help="offload-latency: calls of each accelerator per sample (1)."),
-    ] = None
-    order: Annotated[
-        str | None,
-        typer.Option(metavar="fifo|upward-rank", help="makespan: which ready op a device starts first (fifo)."),
-    ] = None
-    contention: Annotated[bool | None, typer.Option(help="makespan: a device sends one tensor at a time.")] = None
+    teams: str | None = option(
+        None, "throughput: devices may share the samples of the same ops (a model: equal).", "off|equal|any"
+    )
+    schedule: str | None = option(None, "throughput: schedule of backward ops.", "1f1b|gpipe")
+    subgraph_cost_s: float | None = option(
+        None, "serial-latency: fixed cost of each subgraph.", "SECONDS", names="--subgraph-cost"
+    )
+    calls_per_device: int | None = option(
+        None, "offload-latency: calls of each accelerator per sample (1).", "N", names="--calls"
+    )
+    order: str | None = option(None, "makespan: which ready op a device starts first (fifo).", "fifo|upward-rank")
+    contention: bool | None = option(None, "makespan: a device sends one tensor at a time.")
 
     def for_model(self, platform: Platform | None = None) -> ObjectiveChoice:
         """Return the choice for a model: its equal devices may be teams in a throughput, unless something else is said.

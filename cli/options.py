@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from placekit.cli.console import take_stdout
-from placekit.cli.parameters import COMMON, OUTPUT, PLATFORM
+from placekit.cli.parameters import COMMON, OUTPUT, PLATFORM, option
 from placekit.model.errors import InvalidProblemError
 
 __all__ = [
@@ -79,8 +79,8 @@ JsonOption = Annotated[
 
 
 def output_option(what: str) -> Any:
-    """Return the option ``-o`` of a command that writes one file, or several with this one first; ``-`` is stdout."""
-    return typer.Option("--output", "-o", metavar="FILE", callback=take_stdout, help=what, rich_help_panel=OUTPUT)
+    """Return the option ``-o`` for the file that a command writes, or the first one of several; ``-`` is stdout."""
+    return option(None, what, "FILE", names="--output -o", panel=OUTPUT, callback=take_stdout)
 
 
 def parse_pairs(option: str, pairs: Iterable[str] | None, what: str) -> dict[str, str]:

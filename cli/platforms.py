@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
-
-import typer
+from typing import ClassVar
 
 from placekit.cli.options import parse_pairs
-from placekit.cli.parameters import PLATFORM
+from placekit.cli.parameters import PLATFORM, option
 from placekit.cli.units import format_bytes
 from placekit.io.detect import kind_of_file
 from placekit.io.model import ModelSource
@@ -29,21 +27,14 @@ class PlatformChoice:
 
     panel: ClassVar[str] = PLATFORM
 
-    devices: Annotated[
-        str | None,
-        typer.Option("--device", "-d", metavar="CPU,GPU", help="Devices by OpenVINO's names; cpu,cuda:0 for a .pt2."),
-    ] = None
-    file: Annotated[
-        Path | None, typer.Option("--platform", metavar="FILE", help="Platform file (.toml): devices, memory, links.")
-    ] = None
-    groups: Annotated[
-        str | None,
-        typer.Option(metavar="N|auto", help="Split the CPU into N groups of cores, each a device; auto: the best N."),
-    ] = None
-    precision: Annotated[
-        str | None,
-        typer.Option(metavar="f32|bf16|f16", help="Precision of the CPU, or of each group of cores: f32,bf16."),
-    ] = None
+    devices: str | None = option(
+        None, "Devices by OpenVINO's names; cpu,cuda:0 for a .pt2.", "CPU,GPU", names="--device -d"
+    )
+    file: Path | None = option(None, "Platform file (.toml): devices, memory, links.", "FILE", names="--platform")
+    groups: str | None = option(
+        None, "Split the CPU into N groups of cores, each a device; auto: the best N.", "N|auto"
+    )
+    precision: str | None = option(None, "Precision of the CPU, or of each group of cores: f32,bf16.", "f32|bf16|f16")
 
     def __post_init__(self) -> None:
         given = [
@@ -166,16 +157,12 @@ class MemoryLimits:
 
     panel: ClassVar[str] = PLATFORM
 
-    limits: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--memory", metavar="DEVICE=8GiB", help="Memory limit of a device, a family or a kind; repeatable."
-        ),
-    ] = None
-    headroom: Annotated[
-        str | None,
-        typer.Option("--memory-headroom", metavar="10%", help="Memory of every device that stays free: 10% or 1GiB."),
-    ] = None
+    limits: list[str] | None = option(
+        None, "Memory limit of a device, a family or a kind; repeatable.", "DEVICE=8GiB", names="--memory"
+    )
+    headroom: str | None = option(
+        None, "Memory of every device that stays free: 10% or 1GiB.", "10%", names="--memory-headroom"
+    )
 
     def __bool__(self) -> bool:
         return bool(self.limits or self.headroom)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption, ProblemArgument, output_option
-from placekit.cli.parameters import with_options
 from placekit.cli.render import fact_lines
 from placekit.cli.task import TaskOptions, read_task
 from placekit.io.problem_json import write_problem
@@ -15,12 +13,11 @@ from placekit.io.problem_json import write_problem
 __all__ = ["problem"]
 
 
-@with_options
 def problem(
     model: ProblemArgument,
     *,
     asked: TaskOptions,
-    output: Annotated[Path | None, output_option("Problem file (default STEM.problem.json); - for stdout.")] = None,
+    output: Path | None = output_option("Problem file (default STEM.problem.json); - for stdout."),
     as_json: JsonOption = False,
 ) -> None:
     """Write the problem of placing a model: graph, devices, costs, objective and limits in one file.

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.facts import cost_facts, describe_platform, model_facts
 from placekit.cli.options import JsonOption, ModelArgument, SeedOption, ShapeOption, output_option
-from placekit.cli.parameters import with_options
+from placekit.cli.parameters import option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines
@@ -36,17 +35,16 @@ class ProfileOptions:
 
     shape: ShapeOption = None
     platform: PlatformChoice = field(default_factory=PlatformChoice)
-    repetitions: Annotated[int, typer.Option(metavar="N", help="Smallest number of measured inferences.")] = 15
+    repetitions: int = option(15, "Smallest number of measured inferences.", "N")
     cache: CacheOption = True
     seed: SeedOption = 0
 
 
-@with_options
 def profile(
     model: ModelArgument,
     *,
     asked: ProfileOptions,
-    output: Annotated[Path | None, output_option("Costs file (default STEM.costs.json); - for stdout.")] = None,
+    output: Path | None = output_option("Costs file (default STEM.costs.json); - for stdout."),
     as_json: JsonOption = False,
 ) -> None:
     """Measure the ops of a model on the devices of this machine, and write the costs."""

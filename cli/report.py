@@ -13,7 +13,7 @@ from placekit.benchmarks.report.sources import Source, read_source
 from placekit.benchmarks.report.write import markdown_table, write_report
 from placekit.cli.console import check_writable, print_json, print_line
 from placekit.cli.options import JsonOption
-from placekit.cli.parameters import OUTPUT, with_options
+from placekit.cli.parameters import OUTPUT, option
 from placekit.io.visible import visible_markdown
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, did_you_mean
 
@@ -26,24 +26,16 @@ class TableOptions:
 
     panel: ClassVar[str] = "Table"
 
-    objective: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this objective; repeatable.")] = None
-    workload: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Only models whose name contains this text; repeatable.")
-    ] = None
-    method: Annotated[
-        list[str] | None,
-        typer.Option("--method", "-m", metavar="NAME", help="Only this method or label; repeatable."),
-    ] = None
-    suite: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only rows of this suite; bounds of other suites still count.")
-    ] = None
+    objective: list[str] | None = option(None, "Only this objective; repeatable.", "NAME")
+    workload: list[str] | None = option(None, "Only models whose name contains this text; repeatable.", "TEXT")
+    method: list[str] | None = option(None, "Only this method or label; repeatable.", "NAME", names="--method -m")
+    suite: str | None = option(None, "Only rows of this suite; bounds of other suites still count.", "NAME")
 
     def given(self) -> list[str]:
         """Return the options that the user gave."""
         return [f"--{each.name}" for each in fields(self) if getattr(self, each.name) not in (None, [])]
 
 
-@with_options
 def report(
     results: Annotated[
         list[Path],
@@ -53,17 +45,11 @@ def report(
         ),
     ],
     *,
-    table: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"Print this table in Markdown instead: {', '.join(TABLES)}."),
-    ] = None,
+    table: str | None = option(None, f"Print this table in Markdown instead: {', '.join(TABLES)}.", "NAME"),
     rows: TableOptions,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="HTML file (report.html in the folder).", rich_help_panel=OUTPUT
-        ),
-    ] = None,
+    output: Path | None = option(
+        None, "HTML file (report.html in the folder).", "FILE", names="--output -o", panel=OUTPUT
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a benchmark: one HTML page that needs nothing else, and the same in Markdown."""
@@ -74,8 +60,8 @@ def report(
         )  # fmt: skip
         _print_tables(table, source, as_json=as_json)
         return
-    for option in rows.given():
-        raise InvalidProblemError(f"{option} goes with --table; the page shows everything")
+    for each in rows.given():
+        raise InvalidProblemError(f"{each} goes with --table; the page shows everything")
     if len(results) > 1:
         raise InvalidFileError(f"{len(results)} folders of results; a page is made of one, a --table of several")
     if output is not None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
-
-import typer
+from typing import Any, ClassVar
 
 from placekit.cli.options import SeedOption, parse_params
-from placekit.cli.parameters import COMMON, SEARCH
+from placekit.cli.parameters import COMMON, SEARCH, option
 from placekit.io.platform_toml import parse_memory
 from placekit.solve.result import Status
 from placekit.solve.stop import AnyOf, MaxMemory, MaxRuntime, Stop, TargetGap
@@ -27,31 +25,15 @@ class SearchOptions:
 
     panel: ClassVar[str] = SEARCH
 
-    method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="NAME",
-            help="Name of the method. `placekit methods` lists all of them.",
-            rich_help_panel=COMMON,
-        ),
-    ] = "auto"
-    time_limit: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", help="Solving time; imports and compilation come before it.", rich_help_panel=COMMON
-        ),
-    ] = 60.0
-    gap: Annotated[float | None, typer.Option(metavar="RATIO", help="Stop at this proven gap: 0.01 is 1 %.")] = None
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(metavar="4GiB", help="Memory that this process may take. Default: most of what is free."),
-    ] = None
-    param: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a parameter of the method; repeatable (`placekit methods NAME`)."),
-    ] = None
+    method: str = option(
+        "auto", "Name of the method. `placekit methods` lists all of them.", "NAME", names="--method -m", panel=COMMON
+    )
+    time_limit: float = option(60.0, "Solving time; imports and compilation come before it.", "SECONDS", panel=COMMON)
+    gap: float | None = option(None, "Stop at this proven gap: 0.01 is 1 %.", "RATIO")
+    memory_limit: str | None = option(None, "Memory that this process may take. Default: most of what is free.", "4GiB")
+    param: list[str] | None = option(
+        None, "Set a parameter of the method; repeatable (`placekit methods NAME`).", "NAME=VALUE"
+    )
     seed: SeedOption = 0
 
     @property

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from placekit.cli.answers import kept_problem, problem_file_of
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption
-from placekit.cli.parameters import with_options
+from placekit.cli.parameters import option
 from placekit.cli.plan_parts import draw_plan
 from placekit.cli.platforms import devices_named
 from placekit.cli.task import read_placed, read_source
@@ -41,30 +41,12 @@ class Figures:
 
     panel: ClassVar[str] = "Figures"
 
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw loads and progress of a result: .png, .svg or .pdf.")
-    ] = None
-    gantt: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw the schedule (of a pipeline: a few samples): .png, .svg or .pdf.",
-        ),
-    ] = None
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the schedule as a Chrome trace (JSON), for Perfetto.")
-    ] = None
-    graph: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the graph by device: .html (to zoom), .png, .svg or .pdf."),
-    ] = None
-    of: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Model, problem or workload to draw. Default: the file of the same name."),
-    ] = None
-    schedule: Annotated[
-        str, typer.Option(metavar="NAME", help="Schedule of a training plan: gpipe, 1f1b or interleaved.")
-    ] = "1f1b"
+    plot: Path | None = option(None, "Draw loads and progress of a result: .png, .svg or .pdf.", "FILE")
+    gantt: Path | None = option(None, "Draw the schedule (of a pipeline: a few samples): .png, .svg or .pdf.", "FILE")
+    trace: Path | None = option(None, "Write the schedule as a Chrome trace (JSON), for Perfetto.", "FILE")
+    graph: Path | None = option(None, "Draw the graph by device: .html (to zoom), .png, .svg or .pdf.", "FILE")
+    of: Path | None = option(None, "Model, problem or workload to draw. Default: the file of the same name.", "FILE")
+    schedule: str = option("1f1b", "Schedule of a training plan: gpipe, 1f1b or interleaved.", "NAME")
 
     def draw(self, file: Path, view: View) -> dict[str, Path]:
         """Draw and write the requested figures; return the files by kind.
@@ -93,7 +75,6 @@ class Figures:
         return files
 
 
-@with_options
 def show(
     file: Annotated[
         Path | None,
@@ -103,13 +84,9 @@ def show(
     ] = None,
     *,
     figures: Figures,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Print the JSON Schema of problem, costs, placement, result, workload or training-plan.",
-        ),
-    ] = None,
+    schema: str | None = option(
+        None, "Print the JSON Schema of problem, costs, placement, result, workload or training-plan.", "KIND"
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Show a file as tables and bars, as JSON, or as a figure."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import typer
 from rich.console import RenderableType
@@ -16,7 +16,7 @@ from placekit.cli.console import print_json, show_parts
 from placekit.cli.files import OutputFiles, file_facts
 from placekit.cli.num_stages import with_num_stages
 from placekit.cli.options import JsonOption, ProblemArgument, WarmStartOption, output_option
-from placekit.cli.parameters import OUTPUT, SEARCH, with_options
+from placekit.cli.parameters import OUTPUT, SEARCH, option
 from placekit.cli.progress import SolveLine
 from placekit.cli.render import fact_lines, result_lines
 from placekit.cli.search import SearchOptions, exit_code
@@ -43,20 +43,11 @@ class SolveOptions:
     panel: ClassVar[str] = SEARCH
 
     warm_start: WarmStartOption = None
-    output: Annotated[
-        Path | None, output_option("Placement file; the result goes beside it. `-` is standard output.")
-    ] = None
-    certificate: Annotated[
-        bool,
-        typer.Option("--certificate", help="Write the proof of the bound into the result.", rich_help_panel=OUTPUT),
-    ] = False
-    mps: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the program of the method ilp as MPS.", rich_help_panel=OUTPUT),
-    ] = None
+    output: Path | None = output_option("Placement file; the result goes beside it. `-` is standard output.")
+    certificate: bool = option(False, "Write the proof of the bound into the result.", panel=OUTPUT)
+    mps: Path | None = option(None, "Write the program of the method ilp as MPS.", "FILE", panel=OUTPUT)
 
 
-@with_options
 def solve(
     model: ProblemArgument,
     *,

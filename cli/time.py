@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-import typer
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.facts import model_facts
 from placekit.cli.num_stages import many_stages_note
 from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument
-from placekit.cli.parameters import OUTPUT, with_options
+from placekit.cli.parameters import OUTPUT, option
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, plain_table
 from placekit.cli.task import cost_table, read_placed
@@ -44,23 +43,17 @@ class ComparisonOptions:
 
     panel: ClassVar[str] = "Measuring"
 
-    rounds: Annotated[int, typer.Option(metavar="N", help="Number of undisturbed rounds to measure, at least 3.")] = 9
-    queue_size: Annotated[int, typer.Option(metavar="N", help="Samples that wait between two stages, at most.")] = 2
-    baselines: Annotated[
-        bool, typer.Option(help="Also time the ways of the runtime: AUTO, MULTI, all cores, streams.")
-    ] = True
-    check: Annotated[bool, typer.Option(help="Compare outputs and cut tensors with a single device first.")] = True
+    rounds: int = option(9, "Number of undisturbed rounds to measure, at least 3.", "N")
+    queue_size: int = option(2, "Samples that wait between two stages, at most.", "N")
+    baselines: bool = option(True, "Also time the ways of the runtime: AUTO, MULTI, all cores, streams.")
+    check: bool = option(True, "Compare outputs and cut tensors with a single device first.")
     cache: CacheOption = True
     default_device: DefaultDeviceOption = None
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Chrome trace of measured and predicted times, for Perfetto.", rich_help_panel=OUTPUT
-        ),
-    ] = None
+    trace: Path | None = option(
+        None, "Chrome trace of measured and predicted times, for Perfetto.", "FILE", panel=OUTPUT
+    )
 
 
-@with_options
 def time(
     model: ModelArgument,
     placement: PlacementArgument,

@@ -11,6 +11,7 @@ import typer
 from rich.console import RenderableType
 
 from placekit.cli.options import CostsOption, SeedOption, ShapeOption
+from placekit.cli.parameters import option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import read_source
 from placekit.io.model import ModelSource
@@ -50,17 +51,9 @@ class TimingOptions:
 
     panel: ClassVar[str] = "Measuring"
 
-    executor: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="How stages run: as a pipeline (threads), or one after another (serial).",
-        ),
-    ] = "threads"
-    burst: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time for which each contender streams in a round.")
-    ] = 0.6
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time after which no new round begins.")] = 90.0
+    executor: str = option("threads", "How stages run: as a pipeline (threads), or one after another (serial).", "NAME")
+    burst: float = option(0.6, "Time for which each contender streams in a round.", "SECONDS")
+    time_limit: float = option(90.0, "Time after which no new round begins.", "SECONDS")
     seed: SeedOption = 0
 
     def settings(self, rounds: int, *, latency_s: float, throughput_s: float) -> TimingSettings:

@@ -10,7 +10,7 @@ import typer
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption, output_option
-from placekit.cli.parameters import OBJECTIVE, PLATFORM, with_options
+from placekit.cli.parameters import OBJECTIVE, PLATFORM, option
 from placekit.cli.plan_parts import plan_parts
 from placekit.cli.progress import SolveLine
 from placekit.cli.search import SearchOptions, exit_code
@@ -32,36 +32,21 @@ class TrainingOptions:
 
     panel: ClassVar[str] = OBJECTIVE
 
-    devices: Annotated[int | None, typer.Option(metavar="N", help="Number of devices.", rich_help_panel=PLATFORM)] = (
-        None
+    devices: int | None = option(None, "Number of devices.", "N", panel=PLATFORM)
+    memory: str | None = option(None, "Memory of each device.", "8GiB", panel=PLATFORM)
+    bandwidth: str | None = option(None, "Bandwidth of each device per second.", "25GiB", panel=PLATFORM)
+    accelerator: str | None = option(
+        None,
+        "Accelerator of a named transformer: v100-32gb, a100-40gb, a100-80gb (default), h100-80gb.",
+        "NAME",
+        panel=PLATFORM,
     )
-    memory: Annotated[
-        str | None, typer.Option(metavar="8GiB", help="Memory of each device.", rich_help_panel=PLATFORM)
-    ] = None
-    bandwidth: Annotated[
-        str | None, typer.Option(metavar="25GiB", help="Bandwidth of each device per second.", rich_help_panel=PLATFORM)
-    ] = None
-    accelerator: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Accelerator of a named transformer: v100-32gb, a100-40gb, a100-80gb (default), h100-80gb.",
-            rich_help_panel=PLATFORM,
-        ),
-    ] = None
-    microbatches: Annotated[int | None, typer.Option(metavar="N", help="Number of microbatches in a batch.")] = None
-    data_parallel: Annotated[bool, typer.Option(help="Allow replicas of stages that share the microbatches.")] = True
-    tensor_parallel: Annotated[bool, typer.Option(help="Allow devices that share the layers of a stage.")] = True
-    recomputation: Annotated[bool, typer.Option(help="Allow activations that are computed again instead of kept.")] = (
-        True
-    )
-    powers_of_two: Annotated[
-        bool, typer.Option("--powers-of-two", help="Allow numbers of replicas that are powers of two only.")
-    ] = False
-    schedule: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Choose by the time of a simulated step: gpipe, 1f1b or interleaved."),
-    ] = None
+    microbatches: int | None = option(None, "Number of microbatches in a batch.", "N")
+    data_parallel: bool = option(True, "Allow replicas of stages that share the microbatches.")
+    tensor_parallel: bool = option(True, "Allow devices that share the layers of a stage.")
+    recomputation: bool = option(True, "Allow activations that are computed again instead of kept.")
+    powers_of_two: bool = option(False, "Allow numbers of replicas that are powers of two only.")
+    schedule: str | None = option(None, "Choose by the time of a simulated step: gpipe, 1f1b or interleaved.", "NAME")
 
     def changes(self) -> dict[str, Any]:
         """Return the fields of the problem that are given.
@@ -81,7 +66,6 @@ class TrainingOptions:
         return {name: value for name, value in given.items() if value is not None} | {"restrictions": rules}
 
 
-@with_options
 def train_plan(
     source: Annotated[
         Path,
@@ -94,7 +78,7 @@ def train_plan(
     *,
     search: SearchOptions,
     training: TrainingOptions,
-    output: Annotated[Path | None, output_option("Plan file (default STEM.plan.json); - for stdout.")] = None,
+    output: Path | None = output_option("Plan file (default STEM.plan.json); - for stdout."),
     as_json: JsonOption = False,
 ) -> None:
     """Plan the training of a model: stages, data and tensor parallel degrees, and recomputation.

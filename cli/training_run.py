@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
-
-import typer
+from typing import ClassVar
 
 from placekit.cli.options import SeedOption
-from placekit.cli.parameters import COMMON, OUTPUT
+from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.model.errors import UnknownNameError
 from placekit.solve.stop import AnyOf, MaxIterations, MaxRuntime, Stop
 
@@ -22,54 +20,24 @@ class TrainingRun:
 
     panel: ClassVar[str] = "Training"
 
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="NAME",
-            help="Learned method. Default: the method of --policy, or hsdag.",
-            rich_help_panel=COMMON,
-        ),
-    ] = None
-    time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop after this time.", rich_help_panel=COMMON)
-    ] = None
+    method: str | None = option(
+        None, "Learned method. Default: the method of --policy, or hsdag.", "NAME", names="--method -m", panel=COMMON
+    )
+    time_limit: float | None = option(None, "Stop after this time.", "SECONDS", panel=COMMON)
     seed: SeedOption = 0
-    episodes: Annotated[int | None, typer.Option(metavar="N", help="Stop after this number of updates.")] = None
-    evaluations: Annotated[
-        int | None, typer.Option(metavar="N", help="Stop after this number of scored or measured placements.")
-    ] = None
-    reward: Annotated[
-        str,
-        typer.Option(metavar="judge|measured", help="Score placements by their costs, or time them on the devices."),
-    ] = "judge"
-    param: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a parameter of the method; repeatable (`placekit methods NAME`)."),
-    ] = None
-    policy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Policy to begin with, or 'pretrained'. --episodes 0 only applies it."),
-    ] = None
-    resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Checkpoint to resume from, written again without --policy-out.")
-    ] = None
-    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to begin with.")] = None
-    bound_s: Annotated[
-        float, typer.Option("--bound", metavar="SECONDS", help="Time for a lower bound after training; 0: no bound.")
-    ] = 10.0
-    checkpoint_interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Time between checkpoints; 0: one after every update.")
-    ] = 30.0
-    policy_out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Policy and checkpoint (default STEM.policy.pt).", rich_help_panel=OUTPUT),
-    ] = None
-    log_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for metrics.jsonl and TensorBoard events.", rich_help_panel=OUTPUT),
-    ] = None
+    episodes: int | None = option(None, "Stop after this number of updates.", "N")
+    evaluations: int | None = option(None, "Stop after this number of scored or measured placements.", "N")
+    reward: str = option("judge", "Score placements by their costs, or time them on the devices.", "judge|measured")
+    param: list[str] | None = option(
+        None, "Set a parameter of the method; repeatable (`placekit methods NAME`).", "NAME=VALUE"
+    )
+    policy: Path | None = option(None, "Policy to begin with, or 'pretrained'. --episodes 0 only applies it.", "FILE")
+    resume: Path | None = option(None, "Checkpoint to resume from, written again without --policy-out.", "FILE")
+    warm_start: Path | None = option(None, "Placement or result to begin with.", "FILE")
+    bound_s: float = option(10.0, "Time for a lower bound after training; 0: no bound.", "SECONDS", names="--bound")
+    checkpoint_interval: float = option(30.0, "Time between checkpoints; 0: one after every update.", "SECONDS", min=0)
+    policy_out: Path | None = option(None, "Policy and checkpoint (default STEM.policy.pt).", "FILE", panel=OUTPUT)
+    log_dir: Path | None = option(None, "Folder for metrics.jsonl and TensorBoard events.", "DIR", panel=OUTPUT)
 
     @property
     def is_measured(self) -> bool:

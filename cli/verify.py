@@ -10,7 +10,7 @@ import typer
 from placekit.cli.answers import answered_problem, result_file
 from placekit.cli.console import print_json, print_line
 from placekit.cli.options import JsonOption, QuestionArgument
-from placekit.cli.parameters import SEARCH, with_options
+from placekit.cli.parameters import SEARCH, option
 from placekit.cli.task import TaskOptions
 from placekit.io.result_json import read_result
 from placekit.verification.verify import verify as verify_result
@@ -21,21 +21,14 @@ EXIT_NOT_VERIFIED = 5
 """A check failed: the result is wrong."""
 
 
-@with_options
 def verify(
     file: Annotated[Path, typer.Argument(help="Result or placement file of `placekit solve`.", show_default=False)],
     model: QuestionArgument = None,
     *,
     asked: TaskOptions,
-    steps: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Largest number of enumeration steps, if there is no certificate.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = 1_000_000,
+    steps: int = option(
+        1_000_000, "Largest number of enumeration steps, if there is no certificate.", "N", panel=SEARCH, min=0
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Check a result: its placement by a second judge, its bound by its certificate. Exit code 5 if a check fails.

@@ -12,7 +12,7 @@ import typer
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.facts import model_facts
 from placekit.cli.options import JsonOption, SeedOption, parse_params
-from placekit.cli.parameters import OUTPUT
+from placekit.cli.parameters import OUTPUT, option
 from placekit.cli.render import fact_lines, plain_table
 from placekit.zoo import ZOO, build
 from placekit.zoo.registry import entry_of
@@ -22,22 +22,12 @@ __all__ = ["zoo"]
 
 def zoo(
     name: Annotated[str | None, typer.Argument(help="Model to build. Without a name all models are listed.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="IR (.xml) or .pt2 file (default NAME.xml).", rich_help_panel=OUTPUT
-        ),
-    ] = None,
+    output: Path | None = option(
+        None, "IR (.xml) or .pt2 file (default NAME.xml).", "FILE", names="--output -o", panel=OUTPUT
+    ),
     seed: SeedOption = 0,
-    dynamic: Annotated[bool, typer.Option("--dynamic", help="Leave the numbers of samples and tokens open.")] = False,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--param",
-            metavar="NAME=VALUE",
-            help="Set a parameter of the model; repeatable.",
-        ),
-    ] = None,
+    dynamic: bool = option(False, "Leave the numbers of samples and tokens open."),
+    param: list[str] | None = option(None, "Set a parameter of the model; repeatable.", "NAME=VALUE"),
     as_json: JsonOption = False,
 ) -> None:
     """List the models of the zoo, or build one as OpenVINO IR or as a program of torch.export (needs the zoo extra)."""
