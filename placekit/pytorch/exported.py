@@ -1,4 +1,4 @@
-"""Modules that are in memory: torch.export, and what it says as a `TorchProgram`."""
+"""Export of modules that are in memory, with one line for whatever torch.export says against it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.pytorch.archive import read_program
 from placekit.pytorch.needs import require_torch
-from placekit.pytorch.program import TorchProgram
+from placekit.pytorch.program import is_tensor
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["export_module", "is_tensor", "program_of"]
+__all__ = ["export_module"]
 
 
 def export_module(
@@ -130,41 +129,3 @@ def _where(error: BaseException) -> str:
         return f" (forward, line {last.lineno} of {last.filename.rsplit('/', 1)[-1]})"
     told = re.search(r'File "([^"]+)", line (\d+), in forward', str(error))
     return f" (forward, line {told[2]} of {told[1].rsplit('/', 1)[-1]})" if told else ""
-
-
-def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgram:
-    """Return what an exported program says, as plain values, by way of what torch.export would write to a file.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        torch.export has no form for a call of the program.
-    """
-    from torch._export.serde import serialize
-
-    serde: Any = serialize  # half of it is not annotated
-    try:
-        writer = serde.GraphModuleSerializer(exported.graph_signature, exported.module_call_graph)
-        module = serde._dataclass_to_dict(writer.serialize(exported.graph_module))
-    except Exception as error:  # torch.export raises everything there is
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UnsupportedProblemError(
-            f"module {name!r} has a call that torch.export cannot write: {first}; write it with torch's operators"
-        ) from error
-    return read_program(module, _storage(exported), name)
-
-
-def _storage(exported: torch.export.ExportedProgram) -> dict[str, str]:
-    """Return a key of the memory behind every parameter and buffer: tied weights are one."""
-    found = {}
-    for path, value in {**exported.state_dict, **exported.constants}.items():
-        try:
-            found[path] = f"{value.untyped_storage()._cdata}:{value.storage_offset()}"  # its identity
-        except (AttributeError, RuntimeError, NotImplementedError):  # an object, or a tensor without storage
-            found[path] = path
-    return found
-
-
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor, real or fake."""
-    return hasattr(value, "dtype") and hasattr(value, "shape")

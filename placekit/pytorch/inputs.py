@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.needs import require_torch
-from placekit.pytorch.program import Ref, TorchProgram, operator_name
+from placekit.pytorch.program import TorchProgram, operator_name
 
 if TYPE_CHECKING:
     import torch
@@ -65,11 +65,10 @@ def _table_size(program: TorchProgram, name: str) -> int:
     same = {name}
     sizes = []
     for node in program.nodes:
-        operator = operator_name(node.target)
-        first = next(iter(node.arguments.values()), None)
-        if operator in _TRANSPARENT and isinstance(first, Ref) and first.name in same:
+        operator, refs = operator_name(node.target), node.refs()
+        if operator in _TRANSPARENT and refs and refs[0] in same:
             same |= set(node.outputs)
-        table, indices = node.arguments.get("weight"), node.arguments.get("indices")
-        if operator == "embedding" and isinstance(indices, Ref) and indices.name in same and isinstance(table, Ref):
-            sizes.append(program.tensors[table.name].shape[0])
+        table, indices = (getattr(node.arguments.get(each), "name", "") for each in ("weight", "indices"))
+        if operator == "embedding" and indices in same:
+            sizes.append(program.tensors[table].shape[0])
     return max(min(sizes), 1) if sizes else _DEFAULT_BOUND

@@ -14,7 +14,7 @@ from placekit.io.openvino_graph import ATTENTION
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.pytorch.ops import count_operator
-from placekit.pytorch.program import Ref, TorchNode, TorchProgram, operator_name
+from placekit.pytorch.program import TorchNode, TorchProgram, operator_name
 from placekit.pytorch.state import Memory
 
 __all__ = ["NO_NODE", "Lowered", "lower"]
@@ -159,12 +159,11 @@ class _Lowering:
 
     def _call(self, index: int, node: TorchNode) -> None:
         if node.target.startswith("higher_order."):
-            caller = repr(node.module) if node.module else "at the top"
             told = _REFUSED.get(
                 node.target.removeprefix("higher_order."),
                 "an operator with a body, which is not read; write the module with ordinary operators",
             )
-            raise UnsupportedProblemError(f"{self.where}: module {caller} calls {node.target}: {told}")
+            raise UnsupportedProblemError(f"{self.where}: {node.place} calls {node.target}: {told}")
         made = [each for each in node.outputs if each in self.program.tensors]
         if not made:
             return
@@ -201,16 +200,16 @@ class _Lowering:
 
     def _tensor_of(self, argument: Any) -> int:
         """Return the tensor of the graph that an argument is; -1 if no op makes it."""
-        is_made = isinstance(argument, Ref) and argument.name in self._producer
-        return self._tensors.index(argument.name) if is_made else -1
+        name = getattr(argument, "name", None)
+        return self._tensors.index(name) if name in self._producer else -1
 
     def _is_tensor(self, value: Any) -> bool:
-        if isinstance(value, list):
-            return bool(value) and any(self._is_tensor(each) for each in value)
-        return isinstance(value, Ref) and value.name in self.program.tensors
+        if isinstance(value, list | tuple):
+            return any(self._is_tensor(each) for each in value)
+        return getattr(value, "name", None) in self.program.tensors
 
     def _shapes(self, value: Any) -> Any:
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [self._shapes(each) for each in value if self._is_tensor(each)]
         return self.program.tensors[value.name].shape
 

@@ -1,47 +1,35 @@
-"""A program of torch.export, without torch: nodes, tensors and parameters as plain values.
+"""Programs of torch.export with a number for every size, as the lowering and the builder of stages walk through them.
 
-One reader makes it of a saved ``.pt2`` file (:mod:`placekit.pytorch.archive`, which needs no torch and runs nothing) or
-of a module, as torch.export would save it (:mod:`placekit.pytorch.exported`). One lowering turns it into an op graph
-(:mod:`placekit.pytorch.source`). Sizes that torch.export left open are texts such as ``"2*s0"``; `bind` gives them
-numbers.
+Calls are nodes of ``torch.fx``, with their own arguments. A region that has a mode of its own (without gradients, with
+checkpoints) is a call with a body; such a body runs once and always, so that its calls stand in the place of that call.
 """
 
 from __future__ import annotations
 
 import math
-import re
+import operator
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
-from placekit.pytorch.sizes import Size, evaluate, evaluate_size
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 
-__all__ = ["Body", "Ref", "Special", "TorchNode", "TorchProgram", "TorchTensor", "operator_name"]
+if TYPE_CHECKING:
+    import torch
 
+__all__ = ["AUTOCAST", "TorchNode", "TorchProgram", "TorchTensor", "is_tensor", "operator_name", "program_of"]
 
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """An argument of a node that is a value of the program: its name."""
+_AUTOCAST = "higher_order.wrap_with_autocast"
+_ALWAYS_RUN = frozenset(
+    {_AUTOCAST} | {f"higher_order.{name}" for name in (
+        "wrap_with_set_grad_enabled", "tag_activation_checkpoint", "wrap_activation_checkpoint", "wrap", "strict_mode",
+        "invoke_subgraph",
+    )}
+)  # fmt: skip
+_LARGEST = 2**63
 
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Special:
-    """An argument that is a value of one of torch's own types.
-
-    Parameters
-    ----------
-    kind
-        ``"dtype"``, ``"layout"``, ``"memory_format"`` or ``"device"``.
-    name
-        Torch's name without the module: ``"float32"``; of a device its type.
-    """
-
-    kind: str
-    name: str
+AUTOCAST = "placekit_autocast"
+"""Key in the ``meta`` of a call: whether autocast casts inside of its operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +42,13 @@ class TorchTensor:
         Torch's name without the module: ``"float32"``, ``"int64"``.
     item_bytes
         Bytes of one element.
-    sizes
+    shape
         Its dimensions.
     """
 
     dtype: str
     item_bytes: int
-    sizes: tuple[Size, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The dimensions, all of which must be bound."""
-        return tuple(int(size) for size in self.sizes)
+    shape: tuple[int, ...]
 
     @property
     def num_bytes(self) -> float:
@@ -73,78 +56,44 @@ class TorchTensor:
         return float(math.prod(self.shape)) * self.item_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class TorchNode:
     """One call of an operator.
 
     Parameters
     ----------
-    name
-        Name of the node.
+    call
+        The node of torch.fx.
     target
         The operator, for example ``"aten.linear.default"``.
     module
         Path of the module that calls it, for example ``"layers.0.mlp.up"``; empty at the top.
     arguments
-        Value by name of the operator's argument: numbers, texts, `Ref` for tensors, `Special`, lists of such.
+        Value by name of the operator's argument; tensors and computed numbers are nodes of torch.fx.
     outputs
         Names of the tensors that it makes, in order; those that are None in torch are left out.
     elements
         Where each of `outputs` stands in the sequence that the call returns; empty if it returns one value.
-    autocast
-        Type of the autocast that the call runs in, on whatever device; empty without autocast.
     """
 
-    name: str
+    call: torch.fx.Node
     target: str
     module: str
     arguments: Mapping[str, Any]
     outputs: tuple[str, ...]
     elements: tuple[int, ...] = ()
-    autocast: str = ""
+
+    @property
+    def place(self) -> str:
+        """The calling module, as messages name it."""
+        return f"module {self.module!r}" if self.module else "the program"
 
     def refs(self) -> list[str]:
         """Return the values that it reads, in order, one of several readings each."""
-        found: dict[str, None] = {}
-        _collect(list(self.arguments.values()), found)
-        return list(found)
+        return [each.name for each in self.call.all_input_nodes]
 
 
-@dataclass(frozen=True)
-class Body:
-    """Calls inside of a call: the argument of an operator such as ``wrap_with_autocast`` or ``cond``.
-
-    Parameters
-    ----------
-    inputs
-        Names that the calls use for what the body is given, in order.
-    outputs
-        Values that the body returns: `Ref` for tensors, numbers, None.
-    nodes, tensors, numbers
-        As of `TorchProgram`; the names are the body's own.
-    devices
-        Torch's types of the devices of these tensors: ``"cpu"``, ``"cuda"``.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[Any, ...]
-    nodes: tuple[TorchNode, ...]
-    tensors: Mapping[str, TorchTensor]
-    numbers: Mapping[str, Size]
-    devices: frozenset[str]
-
-
-def _collect(value: Any, found: dict[str, None]) -> None:
-    if isinstance(value, Ref):
-        found[value.name] = None
-    elif isinstance(value, Mapping):
-        _collect(list(value.values()), found)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for each in value:
-            _collect(each, found)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TorchProgram:
     """Program of torch.export for a module.
 
@@ -156,10 +105,10 @@ class TorchProgram:
         The calls, in an order in which they can run.
     tensors
         Type and shape of every tensor by name: inputs, parameters, and what nodes make.
-    inputs
-        Names of the tensors that the caller gives.
-    outputs
-        Names of the tensors that the caller gets.
+    numbers
+        Number by name of a node that computes one of sizes.
+    inputs, outputs
+        Names of the tensors that the caller gives and gets.
     parameters
         Path by name of every tensor that the module holds: parameters, buffers and constants.
     storage
@@ -168,98 +117,18 @@ class TorchProgram:
         Bytes of that memory, by its key.
     mutations
         Path of a buffer by the name of the tensor that becomes its next value.
-    hints
-        Number by symbol: the sizes of the example inputs.
-    numbers
-        Number by name of a node that computes one of sizes: an expression of symbols until `bind`; after it, only those
-        that sizes decide.
     """
 
     name: str
     nodes: tuple[TorchNode, ...]
     tensors: Mapping[str, TorchTensor]
+    numbers: Mapping[str, Any]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     parameters: Mapping[str, str]
     storage: Mapping[str, str]
     storage_bytes: Mapping[str, float]
-    mutations: Mapping[str, str] = field(default_factory=dict)
-    hints: Mapping[str, int] = field(default_factory=dict)
-    numbers: Mapping[str, Size] = field(default_factory=dict)
-
-    def bind(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Self:
-        """Return the program with numbers for all sizes: those that `shapes` gives to inputs, else the examples'.
-
-        Parameters
-        ----------
-        shapes
-            Shape by name of an input; the empty name means the only input.
-
-        Raises
-        ------
-        UnknownNameError
-            No such input.
-        InvalidProblemError
-            Another number of dimensions, another size where torch.export fixed one, or one symbol with two numbers.
-        InvalidFileError
-            A size that is no expression of known symbols.
-        UnsupportedProblemError
-            A size that depends on the values of tensors.
-        """
-        self._refuse_sizes_of_values()
-        values = dict(self.hints)
-        given: dict[str, tuple[int, str]] = {}
-        shapes = {
-            self.inputs[0] if not name and len(self.inputs) == 1 else name: shape
-            for name, shape in (shapes or {}).items()
-        }
-        for name, shape in shapes.items():
-            if name not in self.inputs:
-                raise UnknownNameError(
-                    f"model {self.name!r} has no input {name!r}; inputs are {', '.join(self.inputs)}"
-                )
-            what, sizes = f"shape {list(shape)} of input {name!r}", self.tensors[name].sizes
-            if len(sizes) != len(shape):
-                raise InvalidProblemError(f"{what}: it has {len(sizes)} dimensions, not {len(shape)}")
-            for axis, (size, number) in enumerate(zip(sizes, shape, strict=True)):
-                if isinstance(size, str):
-                    if size.isidentifier():
-                        told, other = given.setdefault(size, (number, name))
-                        if told != number:
-                            raise InvalidProblemError(f"{what}: dimension {axis} is that of {other!r}, {told}")
-                        values[size] = number
-                elif size != number:
-                    raise InvalidProblemError(
-                        f"{what}: torch.export fixed dimension {axis} at {size}; export again with dynamic_shapes to "
-                        "leave it open"
-                    )
-        tensors = {
-            name: replace(tensor, sizes=tuple(evaluate_size(size, values, name) for size in tensor.sizes))
-            for name, tensor in self.tensors.items()
-        }
-        for name, shape in shapes.items():
-            if tensors[name].shape != tuple(shape):
-                raise InvalidProblemError(
-                    f"shape {list(shape)} of input {name!r} is not possible; it would be {tensors[name].shape}"
-                )
-        numbers: dict[str, Size] = {}
-        for name, expression in self.numbers.items():
-            with suppress(ValueError):  # of values of tensors: not known
-                numbers[name] = evaluate(expression, values)
-        return replace(self, tensors=tensors, numbers=numbers)
-
-    def _refuse_sizes_of_values(self) -> None:
-        made_by = {output: node for node in self.nodes for output in node.outputs}
-        for name, tensor in self.tensors.items():
-            for size in tensor.sizes:
-                if isinstance(size, str) and (symbol := _OF_VALUES.search(size)) and symbol[0] not in self.hints:
-                    node = made_by.get(name)
-                    where = f"module {node.module!r}" if node is not None and node.module else f"tensor {name!r}"
-                    what = f" ({node.target})" if node is not None else ""
-                    raise UnsupportedProblemError(
-                        f"model {self.name!r}: {where}{what} has a size that depends on the values of tensors, as of a "
-                        "mask or of nonzero; replace it by an operation of fixed size, such as torch.where"
-                    )
+    mutations: Mapping[str, str]
 
 
 def operator_name(target: str) -> str:
@@ -274,5 +143,285 @@ def operator_name(target: str) -> str:
     return rest.partition(".")[0] if namespace == "aten" else rest or namespace
 
 
-_OF_VALUES = re.compile(r"\bu\d+\b")
-"""Symbols that torch.export gives to sizes that only values of tensors decide."""
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor, real or fake."""
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def program_of(
+    exported: torch.export.ExportedProgram, name: str, shapes: Mapping[str, Sequence[int]] | None = None
+) -> TorchProgram:
+    """Return the program of a module, with the sizes that `shapes` gives to inputs, else those of the examples.
+
+    Parameters
+    ----------
+    exported
+        What torch.export made of the module, or read from a file.
+    name
+        Name of the model.
+    shapes
+        Shape by name of an input; the empty name means the only input.
+
+    Raises
+    ------
+    UnknownNameError
+        No such input.
+    InvalidProblemError
+        Another number of dimensions, another size where torch.export fixed one, or one symbol with two numbers.
+    InvalidFileError
+        A call that gives its body another number of values than the body takes.
+    UnsupportedProblemError
+        A size that depends on the values of tensors.
+    """
+    specs = exported.graph_signature.input_specs
+    held = {str(spec.arg.name): str(spec.target) for spec in specs if spec.target is not None}
+    graph, renamed = _Flat(name).copied(exported.graph_module)
+    inputs = [
+        node for node in graph.nodes
+        if node.op == "placeholder" and node.name not in held and is_tensor(node.meta.get("val"))
+    ]  # fmt: skip
+    sizes = _Sizes(name, graph, inputs, shapes or {})
+    tensors: dict[str, TorchTensor] = {}
+    numbers: dict[str, Any] = {}
+    nodes = []
+    for node in graph.nodes:
+        made = _made(node)
+        tensors |= {each: sizes.tensor(each, value, node) for each, _, value in made}
+        numbers |= sizes.number(node)
+        if node.op == "call_function" and not _is_element(node):
+            nodes.append(_call(node, made))
+    returned = [
+        (spec.kind.name, str(spec.target), renamed.get(getattr(spec.arg, "name", None), ""))
+        for spec in exported.graph_signature.output_specs
+    ]
+    keys, num_bytes = _memories(exported, tensors, held)
+    return TorchProgram(
+        name=name,
+        nodes=tuple(nodes),
+        tensors=tensors,
+        numbers=numbers,
+        inputs=tuple(node.name for node in inputs),
+        outputs=tuple(each for kind, _, each in returned if each in tensors and kind in ("USER_OUTPUT", "LOSS_OUTPUT")),
+        parameters=held,
+        storage=keys,
+        storage_bytes=num_bytes,
+        mutations={each: target for kind, target, each in returned if each and kind == "BUFFER_MUTATION"},
+    )
+
+
+def _made(node: torch.fx.Node) -> list[tuple[str, int, Any]]:
+    """Return name, place and torch's description of every tensor that a node makes; the place is -1 if it is alone."""
+    value = node.meta.get("val")
+    if not isinstance(value, list | tuple):
+        return [(node.name, -1, value)] if is_tensor(value) else []
+    taken = {each.args[1]: each.name for each in node.users if each.target is operator.getitem}
+    return [(taken.get(at, f"{node.name}_unused_{at}"), at, each) for at, each in enumerate(value) if is_tensor(each)]
+
+
+def _is_element(node: torch.fx.Node) -> bool:
+    """Return whether a node takes one of the values that another node makes."""
+    source: Any = node.args[0] if node.target is operator.getitem else None
+    is_list = isinstance(node.meta.get("val"), list | tuple)
+    return source is not None and isinstance(source.meta.get("val"), list | tuple) and not is_list
+
+
+def _call(node: torch.fx.Node, made: Sequence[tuple[str, int, Any]]) -> TorchNode:
+    schema = getattr(node.target, "_schema", None)
+    names = [each.name for each in schema.arguments] if schema is not None else []
+    names += [f"arg{at}" for at in range(len(names), len(node.args))]
+    return TorchNode(
+        call=node,
+        target=_target(node.target),
+        module=_module(node),
+        arguments={**dict(zip(names, node.args, strict=False)), **node.kwargs},
+        outputs=tuple(name for name, _, _ in made),
+        elements=tuple(at for _, at, _ in made if at >= 0),
+    )
+
+
+def _target(target: Any) -> str:
+    """Return the name of an operator."""
+    import torch
+
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target._name}"
+    return str(target) if isinstance(target, torch._ops.OpOverload) else f"{target.__module__}.{target.__name__}"
+
+
+def _module(node: torch.fx.Node) -> str:
+    """Return the path of the module that a node belongs to."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(stack[-1][0]) if stack else ""
+
+
+def _memories(
+    exported: torch.export.ExportedProgram, tensors: Mapping[str, TorchTensor], held: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the key of the memory behind every parameter, by path, and the bytes of that memory: tied ones are one."""
+    values: dict[str, Any] = {**exported.state_dict, **exported.constants}
+    keys, num_bytes = {}, dict[str, float]()
+    for name, path in held.items():
+        keys[path] = path
+        try:  # two slices of one memory are two
+            tensor = values[path]
+            address = "" if tensor.device.type == "meta" else tensor.data_ptr() or ""
+            keys[path] = f"{tensor.device}:{address or (tensor.untyped_storage()._cdata, tensor.storage_offset())}"
+        except (KeyError, AttributeError, RuntimeError, NotImplementedError):  # an object, or a tensor without storage
+            pass
+        if name in tensors:
+            meta = tensors[name]
+            value: Any = values.get(path)
+            if not is_tensor(value) or (str(value.dtype), *value.shape) != (f"torch.{meta.dtype}", *meta.shape):
+                raise InvalidFileError(
+                    f"the program reads {path!r} as {meta.dtype} {list(meta.shape)}, and no such tensor is there"
+                )
+            there = float(meta.item_bytes)
+            for size, stride in zip(meta.shape, value.stride(), strict=True):
+                there *= size if stride or not size else 1  # what is expanded is there once
+            num_bytes[keys[path]] = max(there, num_bytes.get(keys[path], 0.0))
+    return keys, num_bytes
+
+
+class _Flat:
+    """Copies a graph, with bodies that always run in the place of their calls."""
+
+    def __init__(self, name: str) -> None:
+        import torch
+
+        self._fx = torch.fx
+        self._name = name
+        self._graph = torch.fx.Graph()
+
+    def copied(self, module: torch.fx.GraphModule) -> tuple[torch.fx.Graph, dict[Any, str]]:
+        """Return the copy, and the name in it by the name of a value."""
+        values: dict[Any, Any] = {}
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = self._graph.node_copy(node)
+                values[node].name = node.name  # torch.fx would rename what is called as a function of Python is
+        self._copy(module, values, casts=False)
+        return self._graph, {each.name: now.name for each, now in values.items() if isinstance(now, self._fx.Node)}
+
+    def _copy(self, module: Any, values: dict[Any, Any], *, casts: bool) -> Any:
+        """Append the calls of a module, which autocast casts or not; return its outputs."""
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                values[node] = getattr(module, node.target)
+            elif node.op in ("call_function", "output"):
+                args = self._fx.node.map_arg(node.args, values.__getitem__)
+                if node.op == "output":
+                    return args[0]
+                if _target(node.target) in _ALWAYS_RUN:
+                    values[node] = self._entered(node, args, casts=casts)
+                elif node.target is operator.getitem and isinstance(args[0], list | tuple):
+                    values[node] = args[0][args[1]]
+                else:
+                    values[node] = self._graph.node_copy(node, values.__getitem__)
+                    values[node].meta[AUTOCAST] = casts
+        return None
+
+    def _entered(self, node: torch.fx.Node, args: Sequence[Any], *, casts: bool) -> Any:
+        """Append the calls of a body; return what the body returns."""
+        target = _target(node.target)
+        at = next((at for at, each in enumerate(args) if isinstance(each, self._fx.GraphModule)), None)
+        if at is None:
+            raise InvalidFileError(f"model {self._name!r}: {target} has no body")
+        body, given = args[at], args[at + 1 :]
+        given = given[1:] if given and isinstance(given[0], str) else given  # a label of the body
+        takes = [each for each in body.graph.nodes if each.op == "placeholder"]
+        if len(takes) != len(given):
+            raise InvalidFileError(
+                f"model {self._name!r}: {target} gives {len(given)} values to a body of {len(takes)}"
+            )
+        if target == _AUTOCAST and any(_is_on(each, args[0]) for each in body.graph.nodes):
+            casts = args[2]
+        return self._copy(body, dict(zip(takes, given, strict=True)), casts=casts)
+
+
+def _is_on(node: torch.fx.Node, device: str) -> bool:
+    """Return whether the value of a node is a tensor on a kind of device; autocast leaves those on others alone."""
+    value: Any = node.meta.get("val")
+    return is_tensor(value) and bool(value.device.type == device)
+
+
+class _Sizes:
+    """Numbers for the symbols of a program: those that shapes give, else those of the example inputs."""
+
+    def __init__(
+        self, name: str, graph: torch.fx.Graph, inputs: Sequence[torch.fx.Node], shapes: Mapping[str, Sequence[int]]
+    ) -> None:
+        self._name = name
+        self._values: dict[Any, Any] = {}
+        for node in graph.nodes:
+            value = node.meta.get("val")
+            for size in value.shape if is_tensor(value) else (value,):
+                if (symbol := _symbol(size)) is not None and size.node.hint is not None:
+                    self._values[symbol] = size.node.hint
+        by_name = {node.name: node for node in inputs}
+        given: dict[Any, tuple[int, str]] = {}
+        asked = {each or (inputs[0].name if len(inputs) == 1 else ""): shape for each, shape in shapes.items()}
+        for each, shape in asked.items():
+            if each not in by_name:
+                raise UnknownNameError(f"model {name!r} has no input {each!r}; inputs are {', '.join(by_name)}")
+            self._give(each, by_name[each].meta["val"].shape, shape, given)
+        for each, shape in asked.items():
+            found = self.tensor(each, by_name[each].meta["val"], by_name[each]).shape
+            if found != tuple(shape):
+                raise InvalidProblemError(f"shape {list(shape)} of input {each!r} is not possible; it would be {found}")
+
+    def _give(self, name: str, sizes: Sequence[Any], shape: Sequence[int], given: dict[Any, tuple[int, str]]) -> None:
+        """Take the numbers of an input's symbols from its shape."""
+        what = f"shape {list(shape)} of input {name!r}"
+        if len(sizes) != len(shape):
+            raise InvalidProblemError(f"{what}: it has {len(sizes)} dimensions, not {len(shape)}")
+        for axis, (size, number) in enumerate(zip(sizes, shape, strict=True)):
+            symbol = _symbol(size)
+            if symbol is not None:
+                told, other = given.setdefault(symbol, (number, name))
+                if told != number:
+                    raise InvalidProblemError(f"{what}: dimension {axis} is that of {other!r}, {told}")
+                self._values[symbol] = number
+            elif isinstance(size, int) and size != number:
+                raise InvalidProblemError(
+                    f"{what}: torch.export fixed dimension {axis} at {size}; export again with dynamic_shapes to "
+                    "leave it open"
+                )
+
+    def tensor(self, name: str, value: Any, node: torch.fx.Node) -> TorchTensor:
+        """Return type and shape of a tensor that a node makes."""
+        try:
+            shape = tuple(map(self._number, value.shape))
+        except KeyError:
+            where = f"module {_module(node)!r}" if _module(node) else f"tensor {name!r}"
+            what = f" ({_target(node.target)})" if node.op == "call_function" else ""
+            raise UnsupportedProblemError(
+                f"model {self._name!r}: {where}{what} has a size that depends on the values of tensors, as of a mask "
+                "or of nonzero; replace it by an operation of fixed size, such as torch.where"
+            ) from None
+        if any(not 0 <= size < _LARGEST for size in shape):
+            raise InvalidProblemError(f"tensor {name!r}: its shape is {shape}; sizes must be from 0 to 2**63 - 1")
+        return TorchTensor(str(value.dtype).removeprefix("torch."), value.dtype.itemsize, shape)
+
+    def number(self, node: torch.fx.Node) -> dict[str, Any]:
+        """Return the number that a node computes, by its name; nothing if it depends on the values of tensors."""
+        value = node.meta.get("val")
+        if not isinstance(value, int | float) and not hasattr(value, "node"):
+            return {}
+        try:
+            return {node.name: self._number(value)}
+        except (KeyError, TypeError, ValueError):
+            return {}
+
+    def _number(self, value: Any) -> Any:
+        if not hasattr(value, "node"):
+            return value
+        found = value.node.expr.subs(self._values)
+        if found.free_symbols:
+            raise KeyError(found)
+        return value.node.pytype(found)
+
+
+def _symbol(size: Any) -> Any:
+    """Return the symbol that a size is; None if it is a number or an expression."""
+    expression = getattr(getattr(size, "node", None), "expr", None)
+    return expression if expression is not None and expression.is_Symbol else None

@@ -16,25 +16,23 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from placekit.io.model import ModelSource
 from placekit.io.model_inputs import ModelInput
 from placekit.model.errors import InvalidFileError, InvalidGraphError, UnsupportedProblemError
 from placekit.pytorch.archive import read_archive
-from placekit.pytorch.bodies import inline_bodies
-from placekit.pytorch.exported import export_module, is_tensor, program_of
+from placekit.pytorch.exported import export_module
 from placekit.pytorch.lowering import Lowered, lower
 from placekit.pytorch.module import Builder
-from placekit.pytorch.needs import require_torch
-from placekit.pytorch.program import TorchProgram
-from placekit.pytorch.weights import check_weights, load_weights
+from placekit.pytorch.program import is_tensor, program_of
 
 if TYPE_CHECKING:
     import openvino
     import torch
 
-__all__ = ["TorchSource", "read_pt2", "read_torch", "source_of_program"]
+__all__ = ["TorchSource", "read_pt2", "read_torch"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -56,43 +54,34 @@ class TorchSource(ModelSource):
         Operators that no table knows, with the number of their calls; each counts one operation per output element.
     lowered
         The program that the ops come from.
-    held
-        Its tensors by path, of a module in memory; those of a file are read when they are needed.
+    exported
+        What torch.export made of the module, or what was read from the file.
+    is_file
+        Whether `path` is the file that it was read from.
     """
 
     module_of_op: tuple[str, ...] = ()
     unknown_operators: Mapping[str, int] = field(default_factory=dict)
     lowered: Lowered | None = None
-    held: Mapping[str, torch.Tensor] | None = None
+    exported: torch.export.ExportedProgram | None = None
+    is_file: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        _, values = super().__reduce__()
-        own = (self.module_of_op, dict(self.unknown_operators), self.lowered)
-        if self.held is None:
-            return _restored, (*values, *own, None)
-        torch, content = require_torch("sending a PyTorch program"), io.BytesIO()
-        torch.save(dict(self.held), content)  # bytes of its own: another process shares no memory with this one
-        return _restored, (*values, *own, content.getvalue())
+        if self.is_file:
+            return _read_again, (self.path, dict(self.shapes), self.content_hash)
+        import torch
+
+        assert self.exported is not None  # every reader sets it
+        content = io.BytesIO()
+        torch.export.save(self.exported, content)  # bytes of its own: another process shares no memory with this one
+        return _received, (content.getvalue(), dict(self.shapes), self.path)
 
     def builder(self) -> Builder:
-        """Return what builds modules that torch runs, of the whole program or of parts.
-
-        Raises
-        ------
-        InvalidFileError
-            The file is gone, has changed since it was read, or holds weights that are not opened.
-        SolverUnavailableError
-            torch is not installed.
-        """
-        require_torch(f"running {self.path}")
-        assert self.lowered is not None  # every reader sets it
-        held = self.held
-        if held is None:
-            if read_pt2(self.path, self.shapes).content_hash != self.content_hash:
-                raise InvalidFileError(f"{self.path}: the file has changed since it was read; read the model again")
-            held = load_weights(self.path)
-        check_weights(self.lowered.program, held, self.path)
-        return Builder(self.lowered, held)
+        """Return what builds modules that torch runs, of the whole program or of parts."""
+        assert self.lowered is not None  # every reader sets both
+        assert self.exported is not None
+        tensors = {**self.exported.state_dict, **self.exported.constants}
+        return Builder(self.lowered, {path: each for path, each in tensors.items() if is_tensor(each)})
 
     def load(self) -> openvino.Model:
         """Refuse: OpenVINO does not run it.
@@ -108,14 +97,26 @@ class TorchSource(ModelSource):
         )
 
 
-def _restored(*values: Any) -> TorchSource:
-    """Return a source that was pickled; its last value has the bytes of the weights."""
-    *own, packed = values
-    if packed is not None:
-        torch = require_torch("receiving a PyTorch program")
-        packed = torch.load(io.BytesIO(packed), weights_only=True)
-    every = (*own, packed)
-    return TorchSource(*every)
+def _read_again(path: Path, shapes: Mapping[str, Sequence[int]], content_hash: str) -> TorchSource:
+    """Return a source of a file that was pickled.
+
+    Raises
+    ------
+    InvalidFileError
+        The file is gone, or has changed since it was read.
+    """
+    source = read_pt2(path, shapes)
+    if source.content_hash != content_hash:
+        raise InvalidFileError(f"{path}: the file has changed since it was read; read the model again")
+    return source
+
+
+def _received(content: bytes, shapes: Mapping[str, Sequence[int]], path: Path) -> TorchSource:
+    """Return a source of a module that was pickled."""
+    with TemporaryDirectory(prefix="placekit-") as folder:
+        file = Path(folder) / "module.pt2"
+        file.write_bytes(content)
+        return _source(read_archive(file), path.name, shapes, path)
 
 
 def read_torch(
@@ -162,12 +163,11 @@ def read_torch(
     if not hasattr(module, "graph_signature"):
         exported = export_module(exported, example_args, example_kwargs, dynamic_shapes)
     title = name or ("program" if exported is module else type(module).__name__)
-    held = {name: each for name, each in {**exported.state_dict, **exported.constants}.items() if is_tensor(each)}
-    return source_of_program(program_of(exported, title), shapes, held=held)
+    return _source(exported, title, shapes, Path(title))
 
 
 def read_pt2(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> TorchSource:
-    """Read a program that ``torch.export.save`` wrote; needs no torch and runs nothing of the file.
+    """Read a program that ``torch.export.save`` wrote; runs nothing of the file.
 
     Parameters
     ----------
@@ -184,38 +184,32 @@ def read_pt2(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None
         A shape for no input, or one that the program does not accept.
     """
     path = Path(path)
-    program = read_archive(path)
+    exported = read_archive(path)
     try:
-        return source_of_program(program, shapes, path)
-    except InvalidGraphError as error:
+        return _source(exported, path.stem, shapes, path, is_file=True)
+    except (InvalidFileError, InvalidGraphError) as error:
         raise InvalidFileError(f"{path}: {error}") from None
 
 
-def source_of_program(
-    program: TorchProgram,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    path: Path | None = None,
-    held: Mapping[str, torch.Tensor] | None = None,
+def _source(
+    exported: torch.export.ExportedProgram,
+    name: str,
+    shapes: Mapping[str, Sequence[int]] | None,
+    where: Path,
+    *,
+    is_file: bool = False,
 ) -> TorchSource:
-    """Return the op graph of a program; see the module docstring.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        Control flow inside the program: which branch runs, and how often, is not known beforehand.
-    """
+    """Return the op graph of a program; see the module docstring."""
     given = {name: tuple(int(dim) for dim in shape) for name, shape in (shapes or {}).items()}
-    where = path or Path(program.name)
-    program = inline_bodies(program)
-    lowered = lower(program.bind(given), where)
+    program = program_of(exported, name, given)
+    lowered = lower(program, where)
     if lowered.unknown:
         told = ", ".join(f"{target} ({count})" for target, count in sorted(lowered.unknown.items()))
         _LOGGER.warning("%s: operators without a count, one operation per output element each: %s", where, told)
     calls = [(each.target, sorted(each.arguments.items()), each.outputs) for each in program.nodes]
-    casts = {at: each.autocast for at, each in enumerate(program.nodes) if each.autocast}
-    content = f"{lowered.graph.content_hash}{sorted(given.items())}{calls}{casts or ''}"
+    content = f"{lowered.graph.content_hash}{sorted(given.items())}{calls}"
     digest = hashlib.blake2b(content.encode(), digest_size=16)
-    tensors = lowered.program.tensors
+    tensors = program.tensors
     return TorchSource(
         graph=lowered.graph,
         colocation=lowered.colocation,
@@ -233,5 +227,6 @@ def source_of_program(
         module_of_op=lowered.module_of_op,
         unknown_operators=lowered.unknown,
         lowered=lowered,
-        held=held,
+        exported=exported,
+        is_file=is_file,
     )
