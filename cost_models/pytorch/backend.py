@@ -10,7 +10,7 @@ from placekit.cost_models.openvino.transfer import TRANSFER_SIZES_BYTES, fit_lin
 from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import computing_with, hardware_name, torch_device
 from placekit.cost_models.pytorch.profile import profile_ops, time_calls
-from placekit.pytorch.needs import require_torch
+from placekit.io.needs import require_torch
 
 if TYPE_CHECKING:
     from placekit.cost_models.base import Progress

@@ -13,9 +13,9 @@ from typing import Any
 
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.machine import cpu_name, memory_bytes, usable_cores
+from placekit.io.needs import require_torch
 from placekit.model.errors import DeviceUnavailableError, InvalidProblemError
 from placekit.model.platform import Device, Platform
-from placekit.pytorch.needs import require_torch
 
 __all__ = [
     "RUN_FAILURES",

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.pytorch.devices import RUN_FAILURES, first_line, synchronised
+from placekit.io.needs import require_torch
 from placekit.model.errors import ProfileError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.lowering import Lowered
 from placekit.pytorch.module import NODE
-from placekit.pytorch.needs import require_torch
 from placekit.pytorch.state import is_in_place
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ def profile_ops(
     """
     torch = require_torch("measuring")
     lowered = source.lowered
-    assert lowered is not None
     with torch.inference_mode():
         module = source.builder().whole(device)
         inputs = [each.to(device) for each in random_inputs(lowered.program, seed)]
@@ -91,7 +90,7 @@ def profile_ops(
                     whole = time_calls([lambda: module.forward(*inputs)], repetitions, device).tolist()
         except RUN_FAILURES as error:
             raise ProfileError(f"model {source.name!r} cannot be run again and again: {first_line(error)}") from error
-        call_s = _call_s(source, device)
+        call_s = _call_s(device)
     return _profile(lowered, walk, np.array(whole), call_s)
 
 
@@ -153,9 +152,8 @@ def _cuda_seconds(calls: Sequence[Callable[[], Any]], wait: Callable[[], None], 
         return float(start.elapsed_time(end)) / 1e3
 
 
-def _call_s(source: TorchSource, device: str) -> float:
+def _call_s(device: str) -> float:
     """Return the seconds that calling a module takes by itself: one that hands on what it is given."""
-    assert source.lowered is not None
     torch = require_torch("measuring")
     empty = torch.fx.symbolic_trace(torch.nn.Identity())
     x = torch.zeros(1, device=device)

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from placekit.model.errors import SolverUnavailableError
 
-__all__ = ["require"]
+__all__ = ["require", "require_onnx", "require_torch"]
 
 
 def require(package: str, what: str, *, called: str, install: str) -> ModuleType:
@@ -24,3 +24,13 @@ def require(package: str, what: str, *, called: str, install: str) -> ModuleType
         return import_module(package)
     except ModuleNotFoundError:
         raise SolverUnavailableError(f"{what} needs {called}: pip install {install}") from None
+
+
+def require_torch(what: str) -> ModuleType:
+    """Return torch for `what`, as `require` does."""
+    return require("torch", what, called="torch", install="'placekit[torch]'")
+
+
+def require_onnx(what: str) -> ModuleType:
+    """Return the package onnx for `what`, as `require` does."""
+    return require("onnx", what, called="the package onnx", install="onnx")

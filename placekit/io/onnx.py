@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from placekit.io.needs import require
+from placekit.io.needs import require_onnx
 from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
 from placekit.io.reading import inside, open_input
 from placekit.model.errors import InvalidFileError
@@ -26,26 +25,10 @@ if TYPE_CHECKING:
     import onnx
     import openvino
 
-__all__ = ["load_model", "model_files", "require_onnx"]
+__all__ = ["load_model", "model_files"]
 
 _MAX_BYTES = (1 << 31) - 1
 """Protobuf reads no longer message."""
-
-
-def require_onnx(what: str) -> ModuleType:
-    """Return the package onnx.
-
-    Parameters
-    ----------
-    what
-        What needs it, as the start of a sentence.
-
-    Raises
-    ------
-    SolverUnavailableError
-        It is not installed; the message says how to get it.
-    """
-    return require("onnx", what, called="the package onnx", install="onnx")
 
 
 def model_files(path: Path) -> list[Path]:

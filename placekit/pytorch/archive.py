@@ -17,9 +17,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placekit.io.needs import require_torch
 from placekit.io.reading import MAX_TEXT_BYTES, open_input
 from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
-from placekit.pytorch.needs import require_torch
 
 if TYPE_CHECKING:
     import torch

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import is_tensor
 
 if TYPE_CHECKING:

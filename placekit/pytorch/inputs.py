@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from placekit.io.needs import require_torch
 from placekit.model.errors import UnsupportedProblemError
-from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchProgram, operator_name
 
 if TYPE_CHECKING:

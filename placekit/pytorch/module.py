@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
+from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 from placekit.pytorch.lowering import NO_NODE, Lowered
-from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import AUTOCAST, TorchNode
 from placekit.pytorch.state import is_in_place
 

@@ -10,122 +10,94 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from placekit.io.flops import count_flops
 
-__all__ = ["OpCount", "count_operator"]
+__all__ = ["count_operator"]
 
 Shape = Sequence[int]
 
-_TYPES: Mapping[str, tuple[str, ...]] = {
+_TYPES: Mapping[str, str] = {
     "View": (
-        "alias", "as_strided", "broadcast_to", "chunk", "detach", "detach_", "diagonal", "expand", "expand_as",
-        "flatten", "getitem", "lift_fresh_copy", "lift_fresh", "movedim", "narrow", "permute", "reshape", "select",
-        "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "t", "tensor_split", "transpose", "unbind",
-        "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view", "view_as", "hsplit", "vsplit",
-        "mT", "numpy_T", "real", "view_as_real", "view_as_complex", "resolve_conj", "resolve_neg", "reshape_as",
-        "_unsafe_view", "dropout", "dropout_", "feature_dropout", "alpha_dropout",
+        "alias as_strided broadcast_to chunk detach diagonal expand expand_as flatten getitem lift_fresh_copy "
+        "lift_fresh movedim narrow permute reshape select slice split split_with_sizes squeeze swapaxes t "
+        "tensor_split transpose unbind unflatten unfold unsafe_chunk unsafe_split unsqueeze view view_as hsplit "
+        "vsplit mT numpy_T real view_as_real view_as_complex resolve_conj resolve_neg reshape_as _unsafe_view dropout "
+        "feature_dropout alpha_dropout"
     ),
     "ShapeOf": (
-        "sym_size", "sym_numel", "sym_stride", "item", "_local_scalar_dense", "_assert_async", "_assert_scalar",
-        "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "scalar_tensor",
+        "sym_size sym_numel sym_stride item _local_scalar_dense _assert_async _assert_scalar _assert_tensor_metadata "
+        "sym_constrain_range sym_constrain_range_for_size scalar_tensor"
     ),
-    "Gather": (
-        "embedding", "embedding_bag", "index_select", "gather", "index", "take", "_embedding_bag", "take_along_dim",
-    ),
+    "Gather": "embedding embedding_bag index_select gather index take _embedding_bag take_along_dim",
     "Copy": (
-        "arange", "clone", "contiguous", "copy", "copy_", "empty", "empty_like", "eye", "fill", "fill_", "flip",
-        "full", "full_like", "linspace", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
-        "repeat", "repeat_interleave", "roll", "rot90", "scatter", "scatter_", "select_scatter", "slice_scatter",
-        "index_put", "index_put_", "index_copy", "index_fill", "masked_scatter", "masked_select", "nonzero", "tile",
-        "tril", "triu", "tril_indices", "triu_indices", "zero_", "zeros", "zeros_like", "meshgrid", "pixel_shuffle",
-        "pixel_unshuffle", "channel_shuffle", "im2col", "constant_pad_nd", "pad", "reflection_pad1d",
-        "reflection_pad2d", "replication_pad1d", "replication_pad2d", "one_hot", "tensor", "stack", "hstack",
-        "vstack", "scatter_reduce", "empty_strided",
+        "arange clone contiguous copy empty empty_like eye fill flip full full_like linspace new_empty new_full "
+        "new_ones new_zeros ones ones_like repeat repeat_interleave roll rot90 scatter select_scatter slice_scatter "
+        "index_put index_copy index_fill masked_scatter masked_select nonzero tile tril triu tril_indices "
+        "triu_indices zero_ zeros zeros_like meshgrid pixel_shuffle pixel_unshuffle channel_shuffle im2col "
+        "constant_pad_nd pad reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d one_hot tensor "
+        "stack hstack vstack scatter_reduce empty_strided"
     ),
-    "Concat": ("cat", "concat", "concatenate"),
-    "Convert": ("to", "_to_copy", "type_as", "float", "half", "bfloat16"),
+    "Concat": "cat concat concatenate",
+    "Convert": "to _to_copy type_as float half bfloat16",
     "ReduceSum": (
-        "sum", "mean", "amax", "amin", "max", "min", "prod", "any", "all", "argmax", "argmin", "aminmax", "nansum",
-        "count_nonzero", "median", "std", "var", "var_mean", "norm", "linalg_vector_norm", "logsumexp",
-        "segment_reduce", "std_mean", "scatter_add", "scatter_add_", "index_add", "index_add_", "bincount", "histc",
+        "sum mean amax amin max min prod any all argmax argmin aminmax nansum count_nonzero median std var var_mean "
+        "norm linalg_vector_norm logsumexp segment_reduce std_mean scatter_add index_add bincount histc"
     ),
-    "CumSum": ("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "cummax", "cummin"),
-    "TopK": ("topk", "kthvalue", "multinomial", "searchsorted", "bucketize", "unique"),
-    "Softmax": ("softmax", "_softmax", "log_softmax", "_log_softmax", "_safe_softmax"),
-    "RMS": ("rms_norm", "_fused_rms_norm"),
-    "GroupNormalization": ("group_norm", "native_group_norm"),
+    "CumSum": "cumsum cumprod logcumsumexp sort argsort cummax cummin",
+    "TopK": "topk kthvalue multinomial searchsorted bucketize unique",
+    "Softmax": "softmax _softmax log_softmax _log_softmax _safe_softmax",
+    "RMS": "rms_norm _fused_rms_norm",
+    "GroupNormalization": "group_norm native_group_norm",
     "BatchNormInference": (
-        "batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm", "cudnn_batch_norm",
-        "_batch_norm_no_update",
+        "batch_norm _native_batch_norm_legit_no_training native_batch_norm cudnn_batch_norm _batch_norm_no_update"
     ),
     "AdaptiveAvgPool": (
-        "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d", "adaptive_avg_pool3d",
-        "adaptive_max_pool1d", "adaptive_max_pool2d",
+        "adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d "
+        "adaptive_max_pool2d"
     ),
-    "Gelu": ("gelu", "gelu_"),
-    "Relu": ("relu", "relu_", "relu6", "threshold"),
-    "Swish": ("silu", "silu_"),
-    "HSwish": ("hardswish", "hardswish_"),
-    "HardSigmoid": ("hardsigmoid", "hardsigmoid_"),
-    "Sigmoid": ("sigmoid", "sigmoid_", "logsigmoid", "log_sigmoid_forward"),
-    "Tanh": ("tanh", "tanh_", "hardtanh", "hardtanh_"),
-    "LeakyRelu": ("leaky_relu", "leaky_relu_", "rrelu"),
-    "Elu": ("elu", "elu_", "selu", "celu", "softplus", "mish"),
-    "PRelu": ("prelu", "_prelu_kernel"),
-    "Add": ("add", "add_"),
-    "Subtract": ("sub", "sub_", "rsub", "diff"),
-    "Multiply": ("mul", "mul_", "addcmul", "glu"),
-    "Divide": ("div", "div_", "reciprocal", "true_divide", "floor_divide", "remainder", "fmod", "addcdiv"),
-    "Maximum": ("maximum", "fmax"),
-    "Minimum": ("minimum", "fmin"),
-    "Clamp": ("clamp", "clamp_", "clamp_min", "clamp_max"),
-    "Sqrt": ("sqrt", "rsqrt"),
-    "Exp": ("exp", "exp2", "expm1", "log", "log2", "log1p", "log10"),
-    "Erf": ("erf", "erfc"),
-    "Abs": ("abs", "sign", "ceil", "floor", "round", "trunc", "frac"),
-    "Negative": ("neg", "logical_not", "bitwise_not"),
-    "Power": ("pow", "pow_", "square"),
-    "Sin": ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh"),
-    "Select": ("where", "masked_fill", "masked_fill_"),
+    "Gelu": "gelu",
+    "Relu": "relu relu6 threshold",
+    "Swish": "silu",
+    "HSwish": "hardswish",
+    "HardSigmoid": "hardsigmoid",
+    "Sigmoid": "sigmoid logsigmoid log_sigmoid_forward",
+    "Tanh": "tanh hardtanh",
+    "LeakyRelu": "leaky_relu rrelu",
+    "Elu": "elu selu celu softplus mish",
+    "PRelu": "prelu _prelu_kernel",
+    "Add": "add",
+    "Subtract": "sub rsub diff",
+    "Multiply": "mul addcmul glu",
+    "Divide": "div reciprocal true_divide floor_divide remainder fmod addcdiv",
+    "Maximum": "maximum fmax",
+    "Minimum": "minimum fmin",
+    "Clamp": "clamp clamp_min clamp_max",
+    "Sqrt": "sqrt rsqrt",
+    "Exp": "exp exp2 expm1 log log2 log1p log10",
+    "Erf": "erf erfc",
+    "Abs": "abs sign ceil floor round trunc frac",
+    "Negative": "neg logical_not bitwise_not",
+    "Power": "pow square",
+    "Sin": "sin cos tan asin acos atan atan2 sinh cosh",
+    "Select": "where masked_fill",
     "Equal": (
-        "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
-        "bitwise_xor", "isnan", "isinf", "isfinite", "isin", "bitwise_left_shift", "bitwise_right_shift", "lerp",
-        "polar", "complex", "conj", "nan_to_num", "__and__", "__or__",
+        "eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor isnan isinf isfinite "
+        "isin bitwise_left_shift bitwise_right_shift lerp polar complex conj nan_to_num __and__ __or__"
     ),
-    "RandomUniform": ("rand", "rand_like", "randn", "randn_like", "randint", "bernoulli", "normal", "randperm"),
-}  # fmt: skip
+    "RandomUniform": "rand rand_like randn randn_like randint bernoulli normal randperm",
+}
 """Names of ATen operators by type: "View" for those that give the same memory another shape, "Copy" for those that only
-fill or move memory. For those that need more than a type see `_COUNTED`."""
+fill or move memory. Those that work in place are left out. For those that need more than a type see `_COUNTED`."""
 
-_TYPE_OF = {name: op_type for op_type, names in reversed(list(_TYPES.items())) for name in names}
-
-
-@dataclass(frozen=True, slots=True)
-class OpCount:
-    """Type, operations and bytes of an operator.
-
-    Parameters
-    ----------
-    op_type
-        Its type.
-    flops
-        Floating-point operations of one call.
-    is_known
-        False for an operator that is not in the table.
-    """
-
-    op_type: str
-    flops: float
-    is_known: bool = True
+_TYPE_OF = {name: op_type for op_type, names in reversed(list(_TYPES.items())) for name in names.split()}
 
 
 def count_operator(
     target: str, shapes: Mapping[str, Any], arguments: Mapping[str, Any], outputs: Sequence[Shape]
-) -> OpCount:
-    """Return type and count of one call.
+) -> tuple[str, float, bool]:
+    """Return the type of one call, its floating-point operations, and whether its operator is in a table.
 
     Parameters
     ----------
@@ -141,7 +113,7 @@ def count_operator(
     Examples
     --------
     >>> count_operator("aten.linear.default", {"input": (8, 64), "weight": (10, 64)}, {}, [(8, 10)])
-    OpCount(op_type='MatMul', flops=10240.0, is_known=True)
+    ('MatMul', 10240.0, True)
     """
     namespace, _, rest = target.partition(".")
     name = rest.partition(".")[0] if namespace == "aten" else target
@@ -150,17 +122,17 @@ def count_operator(
         try:
             op_type, flops = counted(shapes, arguments, outputs)
         except (KeyError, IndexError, TypeError, ValueError):  # a form that the counter does not know
-            return OpCount(name, float(sum(map(math.prod, outputs))), is_known=False)
-        return OpCount(op_type, float(flops))
+            return name, float(sum(map(math.prod, outputs))), False
+        return op_type, float(flops), True
     if not outputs or namespace in ("_operator", "operator", "builtins", "math", "torch"):
-        return OpCount("ShapeOf", 0.0)  # numbers: sizes, and what is computed of them
-    known = _TYPE_OF.get(name)
+        return "ShapeOf", 0.0, True  # numbers: sizes, and what is computed of them
+    known = _TYPE_OF.get(name) or _TYPE_OF.get(name.removesuffix("_"))
     if known is None:
-        return OpCount(name, float(sum(map(math.prod, outputs))), is_known=False)
+        return name, float(sum(map(math.prod, outputs))), False
     if known in ("View", "Copy"):
-        return OpCount(known, 0.0)
+        return known, 0.0, True
     inputs = [shape for shape in shapes.values() if shape and not isinstance(shape, list)] or [outputs[0]]
-    return OpCount(known, count_flops(known, inputs, outputs))
+    return known, count_flops(known, inputs, outputs), True
 
 
 Values = Mapping[str, Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -173,9 +174,17 @@ def program_of(
     UnsupportedProblemError
         A size that depends on the values of tensors.
     """
+    import torch
+
     specs = exported.graph_signature.input_specs
     held = {str(spec.arg.name): str(spec.target) for spec in specs if spec.target is not None}
-    graph, renamed = _Flat(name).copied(exported.graph_module)
+    graph, values = torch.fx.Graph(), dict[Any, Any]()
+    for node in exported.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = graph.node_copy(node)
+            values[node].name = node.name  # torch.fx would rename what is called as a function of Python is
+    _append(graph, exported.graph_module, values, casts=False)
+    renamed = {each.name: now.name for each, now in values.items() if isinstance(now, torch.fx.Node)}
     inputs = [
         node for node in graph.nodes
         if node.op == "placeholder" and node.name not in held and is_tensor(node.meta.get("val"))
@@ -262,86 +271,71 @@ def _memories(
     keys, num_bytes = {}, dict[str, float]()
     for name, path in held.items():
         keys[path] = path
-        try:  # two slices of one memory are two
-            tensor = values[path]
-            address = "" if tensor.device.type == "meta" else tensor.data_ptr() or ""
-            keys[path] = f"{tensor.device}:{address or (tensor.untyped_storage()._cdata, tensor.storage_offset())}"
-        except (KeyError, AttributeError, RuntimeError, NotImplementedError):  # an object, or a tensor without storage
-            pass
-        if name in tensors:
-            meta = tensors[name]
-            value: Any = values.get(path)
-            if not is_tensor(value) or (str(value.dtype), *value.shape) != (f"torch.{meta.dtype}", *meta.shape):
-                raise InvalidFileError(
-                    f"the program reads {path!r} as {meta.dtype} {list(meta.shape)}, and no such tensor is there"
-                )
-            there = float(meta.item_bytes)
-            for size, stride in zip(meta.shape, value.stride(), strict=True):
-                there *= size if stride or not size else 1  # what is expanded is there once
-            num_bytes[keys[path]] = max(there, num_bytes.get(keys[path], 0.0))
+        if name not in tensors:  # an object
+            continue
+        meta, value = tensors[name], values.get(path)
+        if value is None or (str(value.dtype), *value.shape) != (f"torch.{meta.dtype}", *meta.shape):
+            raise InvalidFileError(
+                f"the program reads {path!r} as {meta.dtype} {list(meta.shape)}, and no such tensor is there"
+            )
+        with suppress(RuntimeError, NotImplementedError):  # a tensor without storage
+            keys[path] = f"{value.untyped_storage()._cdata}:{value.storage_offset()}"
+            keys[path] = f"{value.device}:{value.data_ptr() or keys[path]}"  # fake tensors have none
+        there = float(meta.item_bytes)
+        for size, stride in zip(meta.shape, value.stride(), strict=True):
+            there *= size if stride or not size else 1  # what is expanded is there once
+        num_bytes[keys[path]] = max(there, num_bytes.get(keys[path], 0.0))
     return keys, num_bytes
 
 
-class _Flat:
-    """Copies a graph, with bodies that always run in the place of their calls."""
+def _append(graph: torch.fx.Graph, module: Any, values: dict[Any, Any], *, casts: bool) -> Any:
+    """Append the calls of a module to a graph, those of bodies that always run in the place of their calls.
 
-    def __init__(self, name: str) -> None:
-        import torch
+    Parameters
+    ----------
+    graph
+        The graph.
+    module
+        A module of torch.fx.
+    values
+        Value in the graph by node of the module; it has those of the inputs, and gets the others.
+    casts
+        Whether autocast casts inside of the operators.
 
-        self._fx = torch.fx
-        self._name = name
-        self._graph = torch.fx.Graph()
+    Returns
+    -------
+    Any
+        The outputs of the module, as values in the graph.
+    """
+    import torch
 
-    def copied(self, module: torch.fx.GraphModule) -> tuple[torch.fx.Graph, dict[Any, str]]:
-        """Return the copy, and the name in it by the name of a value."""
-        values: dict[Any, Any] = {}
-        for node in module.graph.nodes:
-            if node.op == "placeholder":
-                values[node] = self._graph.node_copy(node)
-                values[node].name = node.name  # torch.fx would rename what is called as a function of Python is
-        self._copy(module, values, casts=False)
-        return self._graph, {each.name: now.name for each, now in values.items() if isinstance(now, self._fx.Node)}
-
-    def _copy(self, module: Any, values: dict[Any, Any], *, casts: bool) -> Any:
-        """Append the calls of a module, which autocast casts or not; return its outputs."""
-        for node in module.graph.nodes:
-            if node.op == "get_attr":
-                values[node] = getattr(module, node.target)
-            elif node.op in ("call_function", "output"):
-                args = self._fx.node.map_arg(node.args, values.__getitem__)
-                if node.op == "output":
-                    return args[0]
-                if _target(node.target) in _ALWAYS_RUN:
-                    values[node] = self._entered(node, args, casts=casts)
-                elif node.target is operator.getitem and isinstance(args[0], list | tuple):
-                    values[node] = args[0][args[1]]
-                else:
-                    values[node] = self._graph.node_copy(node, values.__getitem__)
-                    values[node].meta[AUTOCAST] = casts
-        return None
-
-    def _entered(self, node: torch.fx.Node, args: Sequence[Any], *, casts: bool) -> Any:
-        """Append the calls of a body; return what the body returns."""
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            values[node] = getattr(module, node.target)
+        if node.op not in ("call_function", "output"):
+            continue
+        args: Any = torch.fx.node.map_arg(node.args, values.__getitem__)
+        if node.op == "output":
+            return args[0]
         target = _target(node.target)
-        at = next((at for at, each in enumerate(args) if isinstance(each, self._fx.GraphModule)), None)
-        if at is None:
-            raise InvalidFileError(f"model {self._name!r}: {target} has no body")
-        body, given = args[at], args[at + 1 :]
-        given = given[1:] if given and isinstance(given[0], str) else given  # a label of the body
-        takes = [each for each in body.graph.nodes if each.op == "placeholder"]
-        if len(takes) != len(given):
-            raise InvalidFileError(
-                f"model {self._name!r}: {target} gives {len(given)} values to a body of {len(takes)}"
-            )
-        if target == _AUTOCAST and any(_is_on(each, args[0]) for each in body.graph.nodes):
-            casts = args[2]
-        return self._copy(body, dict(zip(takes, given, strict=True)), casts=casts)
-
-
-def _is_on(node: torch.fx.Node, device: str) -> bool:
-    """Return whether the value of a node is a tensor on a kind of device; autocast leaves those on others alone."""
-    value: Any = node.meta.get("val")
-    return is_tensor(value) and bool(value.device.type == device)
+        if target in _ALWAYS_RUN:
+            at = next((at for at, each in enumerate(args) if isinstance(each, torch.fx.GraphModule)), len(args))
+            body, given = (*args, None)[at], args[at + 1 :]
+            given = given[1:] if given and isinstance(given[0], str) else given  # a label of the body
+            takes = [each for each in body.graph.nodes if each.op == "placeholder"] if body is not None else None
+            if takes is None or len(takes) != len(given):
+                raise InvalidFileError(f"{target} gives {len(given)} values to a body that takes others")
+            metas = [each.meta.get("val") for each in body.graph.nodes]
+            # autocast leaves tensors on other kinds of devices alone
+            is_met = target == _AUTOCAST and any(is_tensor(each) and each.device.type == args[0] for each in metas)
+            inner = dict(zip(takes, given, strict=True))
+            values[node] = _append(graph, body, inner, casts=args[2] if is_met else casts)
+        elif node.target is operator.getitem and isinstance(args[0], list | tuple):
+            values[node] = args[0][args[1]]
+        else:
+            values[node] = graph.node_copy(node, values.__getitem__)
+            values[node].meta[AUTOCAST] = casts
+    return None
 
 
 class _Sizes:

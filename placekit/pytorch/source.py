@@ -14,7 +14,7 @@ import hashlib
 import io
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from placekit.io.model_inputs import ModelInput
 from placekit.model.errors import InvalidFileError, InvalidGraphError, UnsupportedProblemError
 from placekit.pytorch.archive import read_archive
 from placekit.pytorch.exported import export_module
-from placekit.pytorch.lowering import Lowered, lower
+from placekit.pytorch.lowering import Lowered
 from placekit.pytorch.module import Builder
 from placekit.pytorch.program import is_tensor, program_of
 
@@ -42,16 +42,12 @@ _ELEMENT_TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TorchSource(ModelSource):
     """A PyTorch model as an op graph; see `ModelSource` for what it can do.
 
     Parameters
     ----------
-    module_of_op
-        ``[num_ops]`` path of the module that every op is called by; empty for inputs, outputs and the top.
-    unknown_operators
-        Operators that no table knows, with the number of their calls; each counts one operation per output element.
     lowered
         The program that the ops come from.
     exported
@@ -60,26 +56,31 @@ class TorchSource(ModelSource):
         Whether `path` is the file that it was read from.
     """
 
-    module_of_op: tuple[str, ...] = ()
-    unknown_operators: Mapping[str, int] = field(default_factory=dict)
-    lowered: Lowered | None = None
-    exported: torch.export.ExportedProgram | None = None
+    lowered: Lowered
+    exported: torch.export.ExportedProgram
     is_file: bool = False
+
+    @property
+    def module_of_op(self) -> tuple[str, ...]:
+        """``[num_ops]`` path of the module that every op is called by; empty for inputs, outputs and the top."""
+        return tuple(self.lowered.module_of_op)
+
+    @property
+    def unknown_operators(self) -> Mapping[str, int]:
+        """Number of calls by operator that no table knows; each counts one operation per output element."""
+        return self.lowered.unknown
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_file:
             return _read_again, (self.path, dict(self.shapes), self.content_hash)
         import torch
 
-        assert self.exported is not None  # every reader sets it
         content = io.BytesIO()
         torch.export.save(self.exported, content)  # bytes of its own: another process shares no memory with this one
         return _received, (content.getvalue(), dict(self.shapes), self.path)
 
     def builder(self) -> Builder:
         """Return what builds modules that torch runs, of the whole program or of parts."""
-        assert self.lowered is not None  # every reader sets both
-        assert self.exported is not None
         tensors = {**self.exported.state_dict, **self.exported.constants}
         return Builder(self.lowered, {path: each for path, each in tensors.items() if is_tensor(each)})
 
@@ -202,7 +203,7 @@ def _source(
     """Return the op graph of a program; see the module docstring."""
     given = {name: tuple(int(dim) for dim in shape) for name, shape in (shapes or {}).items()}
     program = program_of(exported, name, given)
-    lowered = lower(program, where)
+    lowered = Lowered(program, where)
     if lowered.unknown:
         told = ", ".join(f"{target} ({count})" for target, count in sorted(lowered.unknown.items()))
         _LOGGER.warning("%s: operators without a count, one operation per output element each: %s", where, told)
@@ -224,8 +225,6 @@ def _source(
         shapes=given,
         shared_weights=lowered.shared_weights,
         attention=lowered.attention,
-        module_of_op=lowered.module_of_op,
-        unknown_operators=lowered.unknown,
         lowered=lowered,
         exported=exported,
         is_file=is_file,

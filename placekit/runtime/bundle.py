@@ -291,8 +291,7 @@ def _check(
 
 def _has_state(stage: PlacedStage) -> bool:
     if isinstance(stage.model, TorchPart):
-        lowered = stage.model.source.lowered
-        return lowered is not None and bool(lowered.states)
+        return bool(stage.model.source.lowered.states)
     return bool(stage.model.get_variables())
 
 

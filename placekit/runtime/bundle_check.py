@@ -107,8 +107,8 @@ def _mismatch(stage: str, name: str, difference: float) -> OutputMismatchError:
 def _check_script(plan: StagePlan, manifest: Manifest, script: Path, progress: CheckProgress) -> str:
     """Call the stages of a PyTorch bundle in turn, as its script loads them."""
     from placekit.cost_models.pytorch.devices import first_line
+    from placekit.io.needs import require_torch
     from placekit.pytorch.inputs import random_inputs as random_program_inputs
-    from placekit.pytorch.needs import require_torch
 
     torch = require_torch("checking a bundle of PyTorch")
     load_stage = runpy.run_path(str(script), run_name="check")["load_stage"]
@@ -139,7 +139,7 @@ def _check_script(plan: StagePlan, manifest: Manifest, script: Path, progress: C
 
 
 def _real(tensor: Any) -> Any:
-    from placekit.pytorch.needs import require_torch
+    from placekit.io.needs import require_torch
 
     torch = require_torch("checking a bundle of PyTorch")
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor

@@ -244,8 +244,8 @@ class _WholeProgram:
 
     def __init__(self, plan: StagePlan, inputs: Sequence[Any] | None, seed: int) -> None:
         from placekit.cost_models.pytorch.devices import RUN_FAILURES, computing_with, first_line
+        from placekit.io.needs import require_torch
         from placekit.pytorch.inputs import random_inputs as random_program_inputs
-        from placekit.pytorch.needs import require_torch
 
         torch = require_torch("running a PyTorch program")
         lowered, builder = plan.model.lowered, plan.model.builder

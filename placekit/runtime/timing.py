@@ -20,8 +20,8 @@ from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.measuring import LoadMeter, lock_path, measuring
 from placekit.cost_models.openvino.machine import cpu_name
 from placekit.io.model import ModelSource
+from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidProblemError, PlacekitError
-from placekit.pytorch.needs import require_torch
 from placekit.pytorch.source import TorchSource
 from placekit.runtime.contenders import Contender
 from placekit.runtime.series import Series, Timings

@@ -19,10 +19,10 @@ from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.pytorch.devices import TORCH, first_line, torch_device
 from placekit.io.atomic import write_text
 from placekit.io.file_hash import require_hash
+from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 from placekit.model.platform import Device
 from placekit.pytorch.inputs import random_inputs
-from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchProgram, TorchTensor
 from placekit.pytorch.source import TorchSource, read_pt2
 from placekit.runtime.manifest import InputModel, Manifest, PortModel, StageModel
@@ -201,7 +201,6 @@ def _stage(
 
 
 def _program(source: TorchSource) -> TorchProgram:
-    assert source.lowered is not None  # every reader sets it
     return source.lowered.program
 
 

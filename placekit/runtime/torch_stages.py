@@ -19,12 +19,12 @@ from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import first_line, synchronised, torch_device, use_threads
+from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.lowering import NO_NODE, Lowered
 from placekit.pytorch.module import Builder
-from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchTensor
 from placekit.runtime.cores import pin_this_thread
 from placekit.runtime.stages import (
@@ -99,7 +99,6 @@ class TorchPart:
 def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platform) -> StagePlan:
     """Cut a program into stages; see :func:`placekit.runtime.plans.plan_stages`."""
     graph, lowered = source.graph, source.lowered
-    assert lowered is not None
     program = lowered.program
     teams = teams_of_model(source.name, graph, placement, platform)
     stage_of_op = few_stages(graph, placement.device_of_op)

@@ -69,7 +69,6 @@ def run_everything(path: Path, folder: Path) -> None:
     """Read a file, run it whole, and write it as two stages; errors must be placekit's own."""
     try:
         source = read_pt2(path)
-        assert source.lowered is not None
         source.builder().whole()(*random_inputs(source.lowered.program))
         write_bundle(two_stages(source), folder / "bundle")
     except PlacekitError as error:

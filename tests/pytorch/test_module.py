@@ -42,7 +42,6 @@ def test_a_program_gives_what_its_module_gives(name: str, tmp_path: Path) -> Non
     """On other numbers than those it was exported with."""
     module, _, sources = saved(name, tmp_path)
     for source in sources:
-        assert source.lowered is not None
         inputs = random_inputs(source.lowered.program, seed=3)
         with torch.no_grad():
             expected, found = flat(module(*inputs)), source.builder().whole()(*inputs)
@@ -55,7 +54,6 @@ def test_parts_of_a_program_give_the_whole(tmp_path: Path) -> None:
     """Cut anywhere: the tensors that cross are all that is needed."""
     module, _, (_, source) = saved("tied", tmp_path)
     lowered, builder = source.lowered, source.builder()
-    assert lowered is not None
     graph, program = source.graph, lowered.program
     inputs = random_inputs(program)
     with torch.no_grad():

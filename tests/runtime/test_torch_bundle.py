@@ -46,7 +46,7 @@ def plan_of(name: str, seed: int | None = 0, teams: Any = None) -> tuple[TorchSo
     device = (rank >= num_ops // 2).astype(np.int64)
     if seed is not None:
         device = np.random.default_rng(seed).integers(0, 2, num_ops)
-    if source.lowered is not None and source.lowered.states:  # what shares a buffer stays together
+    if source.lowered.states:  # what shares a buffer stays together
         device[:] = 0
     placement = Placement(source.graph.op_names, platform.device_names, device, team_of_device=teams)
     return source, plan_stages(source, placement, platform)
