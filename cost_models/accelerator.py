@@ -159,7 +159,7 @@ def accelerated(
             "speed": speed,
             "launch_s": launch_s,
             "full_width": full_width,
-            "link": {"latency_s": LINK.latency_s, "bandwidth_bytes_per_s": LINK.bandwidth_bytes_per_s},
+            "link": LINK.to_dict(),
         },
     )
 

@@ -110,12 +110,7 @@ class DeviceSpec:
         """Return the spec as JSON values, for the provenance of a cost table."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["unsupported_op_types"] = sorted(self.unsupported_op_types)
-        link = self.link
-        values["link"] = link and {
-            "latency_s": link.latency_s,
-            # JSON has no infinity
-            "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s if math.isfinite(link.bandwidth_bytes_per_s) else None,
-        }
+        values["link"] = self.link and self.link.to_dict()
         return values
 
 

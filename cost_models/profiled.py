@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import datetime
 import logging
-import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -209,7 +208,10 @@ class Profiled:
                 "cpu": cpu_name(),
                 "num_groups": int(op_group.max()) + 1,
                 "kinds": {kind: told[kind] for kind in platform.kinds},
-                "links": {kind: _describe(link, origin) for kind, (link, origin) in links.items()},
+                "links": {
+                    kind: {"source": origin, **(link.to_dict() if link else {})}
+                    for kind, (link, origin) in links.items()
+                },
                 STAGE_OVERHEAD: max(profile.meta.get("call_s", 0.0) for profile in profiles.values()),
             },
         )
@@ -359,14 +361,3 @@ def _labelled(progress: Progress | None, words: str) -> Progress | None:
     if progress is None:
         return None
     return lambda done, total, label: progress(done, total, f"{words}: {label}")
-
-
-def _describe(link: Link | None, origin: str) -> dict[str, Any]:
-    if link is None:
-        return {"source": origin}
-    bandwidth = link.bandwidth_bytes_per_s
-    return {
-        "source": origin,
-        "latency_s": link.latency_s,
-        "bandwidth_bytes_per_s": bandwidth if math.isfinite(bandwidth) else None,  # JSON knows no infinity
-    }

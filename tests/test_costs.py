@@ -46,12 +46,6 @@ def test_kinds_can_be_chosen_and_reordered() -> None:
         costs.for_kinds(("c",))
 
 
-def test_pair_transfer_goes_through_host_memory() -> None:
-    """From one kind to another the tensor pays both links."""
-    costs = CostTable(("a", "b"), [[0, 0]], [[3, 4]], [0])  # type: ignore[arg-type]
-    assert costs.pair_transfer_time_s(0, 1).tolist() == [7.0]
-
-
 def test_tables_are_equal_by_content_and_survive_pickling() -> None:
     """Provenance included."""
     costs = CostTable(("a",), [[1]], [[0]], [0], provenance={"source": "given"})  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import reprlib
 import tomllib
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from placekit.io.atomic import write_text
-from placekit.io.platform_schema import PlatformFileModel, TomlDevice
 from placekit.io.reading import blaming, read_text, validated
+from placekit.io.schemas import PlatformFileModel, TomlDevice
 from placekit.model.errors import InvalidFileError
-from placekit.model.platform import MAX_DEVICES, Device, DirectLink, Link, Platform
+from placekit.model.platform import MAX_DEVICES, Device, Platform
 
 __all__ = ["parse_memory", "read_platform", "write_platform"]
 
@@ -57,21 +56,8 @@ def read_platform(path: str | Path) -> Platform:
     with blaming(path):
         return Platform(
             tuple(each for at, device in enumerate(model.device) for each in _devices(device, f"{path}: device[{at}]")),
-            {
-                kind: Link(
-                    link.latency_s, math.inf if link.bandwidth_bytes_per_s is None else link.bandwidth_bytes_per_s
-                )
-                for kind, link in model.link.items()
-            },
-            tuple(
-                DirectLink(
-                    link.latency_s,
-                    math.inf if link.bandwidth_bytes_per_s is None else link.bandwidth_bytes_per_s,
-                    None if link.kinds is None else tuple(link.kinds),
-                    link.between_nodes,
-                )
-                for link in model.direct_link
-            ),
+            {kind: link.to_link() for kind, link in model.link.items()},
+            tuple(link.to_direct_link() for link in model.direct_link),
             spec_of_kind,
             specs,
         )

@@ -11,12 +11,12 @@ import numpy as np
 from placekit.io.costs_json import costs_from_model, costs_to_dict
 from placekit.io.npz_arrays import unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import LinkModel, ObjectiveModel, OpsModel, PlatformModel, ProblemModel, TensorsModel
+from placekit.io.schemas import ObjectiveModel, OpsModel, PlatformModel, ProblemModel, TensorsModel
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.model.graph import OpGraph
 from placekit.model.op_patterns import matching_ops
-from placekit.model.platform import Device, DirectLink, Link, Platform
+from placekit.model.platform import Device, Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import OBJECTIVES, Objective, get_objective
 
@@ -164,39 +164,19 @@ def _platform_to_dict(platform: Platform) -> dict[str, Any]:
             }
             for device in platform.devices
         ],
-        "links": {kind: _link_to_dict(link) for kind, link in platform.links.items()},
+        "links": {kind: link.to_dict() for kind, link in platform.links.items()},
     }
     if platform.direct_links:
-        document["direct_links"] = [
-            {**_link_to_dict(link), "kinds": link.kinds, "between_nodes": link.between_nodes}
-            for link in platform.direct_links
-        ]
+        document["direct_links"] = [link.to_dict() for link in platform.direct_links]
     return document
-
-
-def _link_to_dict(link: Link) -> dict[str, Any]:
-    bandwidth = link.bandwidth_bytes_per_s  # JSON has no infinity
-    return {
-        "latency_s": link.latency_s,
-        "bandwidth_bytes_per_s": bandwidth if np.isfinite(bandwidth) else None,
-    }
 
 
 def _platform_from_model(model: PlatformModel) -> Platform:
     return Platform(
         tuple(Device(**device.model_dump()) for device in model.devices),
-        {kind: Link(link.latency_s, _bandwidth(link)) for kind, link in model.links.items()},
-        tuple(
-            DirectLink(
-                link.latency_s, _bandwidth(link), None if link.kinds is None else tuple(link.kinds), link.between_nodes
-            )
-            for link in model.direct_links
-        ),
+        {kind: link.to_link() for kind, link in model.links.items()},
+        tuple(link.to_direct_link() for link in model.direct_links),
     )
-
-
-def _bandwidth(link: LinkModel) -> float:
-    return np.inf if link.bandwidth_bytes_per_s is None else link.bandwidth_bytes_per_s
 
 
 def _objective_from_model(model: ObjectiveModel, path: str | Path) -> Objective:

@@ -6,28 +6,30 @@ several fields at once (lengths, cycles, names) is checked by the readers and by
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from placekit.io.platform_schema import PlatformFileModel
 from placekit.io.result_schema import ResultModel
 from placekit.io.schema_fields import (
     INT64,
     MAX_DEVICES,
     Count,
     Finite,
+    Flag,
     FreeForm,
     Label,
     Name,
     NonNegative,
+    Open,
     Positive,
     Strict,
     Text,
     Whole,
 )
-from placekit.io.workload_schema import WorkloadModel
 from placekit.model.errors import UnknownNameError
+from placekit.model.platform import DirectLink, Link
 
 __all__ = [
     "SCHEMAS",
@@ -39,9 +41,14 @@ __all__ = [
     "ObjectiveModel",
     "OpsModel",
     "PlacementModel",
+    "PlatformFileModel",
     "PlatformModel",
     "ProblemModel",
+    "SpecModel",
+    "SplitModel",
     "TensorsModel",
+    "TomlDevice",
+    "WorkloadModel",
     "json_schema",
 ]
 
@@ -66,12 +73,21 @@ class LinkModel(Strict):
     latency_s: NonNegative
     bandwidth_bytes_per_s: Positive | None = None
 
+    def to_link(self) -> Link:
+        """Return the link."""
+        return Link(self.latency_s, math.inf if self.bandwidth_bytes_per_s is None else self.bandwidth_bytes_per_s)
+
 
 class DirectLinkModel(LinkModel):
     """A direct link between devices of two kinds, or of any."""
 
     kinds: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
     between_nodes: bool = False
+
+    def to_direct_link(self) -> DirectLink:
+        """Return the link."""
+        link, kinds = self.to_link(), None if self.kinds is None else tuple(self.kinds)
+        return DirectLink(link.latency_s, link.bandwidth_bytes_per_s, kinds, self.between_nodes)
 
 
 class PlatformModel(Strict):
@@ -189,6 +205,101 @@ class PlacementModel(Strict):
     ops: dict[str, Name]
     steps: dict[str, Label] | None = None
     hash: str | None = None
+
+
+class SpecModel(Strict):
+    """An analytic device description of a platform file; what is left out comes from `base`."""
+
+    base: Name | None = None
+    dense_flops_per_s: Positive | None = None
+    depthwise_flops_per_s: Positive | None = None
+    other_flops_per_s: Positive | None = None
+    memory_bandwidth_bytes_per_s: Positive | None = None
+    op_overhead_s: NonNegative | None = None
+    unsupported_op_types: list[Name] | None = None
+
+
+class TomlDevice(Strict):
+    """One ``[[device]]`` of a platform file."""
+
+    name: Name
+    kind: Name
+    host: bool = False
+    count: Annotated[Whole, Field(ge=1, le=MAX_DEVICES)] = 1
+    memory: str | Positive | None = None
+    openvino: str | None = None
+    cores: list[Count] = []
+    properties: dict[str, str | bool | int | float] = {}
+    spec: Name | None = None
+    node: Name | None = None
+
+
+class TomlLink(LinkModel):
+    """One ``[link.KIND]`` of a platform file."""
+
+    latency_s: NonNegative = 0.0
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+
+
+class TomlDirectLink(DirectLinkModel):
+    """One ``[[direct_link]]`` of a platform file."""
+
+    latency_s: NonNegative = 0.0
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+
+
+class PlatformFileModel(Strict):
+    """A platform file (TOML)."""
+
+    device: Annotated[list[TomlDevice], Field(min_length=1, max_length=MAX_DEVICES)]
+    link: dict[str, TomlLink] = {}
+    direct_link: list[TomlDirectLink] = []
+    spec: dict[str, SpecModel] = {}
+
+
+class WorkloadNode(Open):
+    """One op of a workload file; times in milliseconds."""
+
+    id: Label
+    name: Text | None = None
+    supportedOnFpga: Flag  # noqa: N815  # the format's own words
+    cpuLatency: NonNegative  # noqa: N815
+    fpgaLatency: NonNegative  # noqa: N815
+    isBackwardNode: Flag  # noqa: N815
+    colorClass: Label | None = None  # noqa: N815
+    size: NonNegative
+
+
+class WorkloadEdge(Open):
+    """One edge of a workload file; cost in milliseconds, size in bytes."""
+
+    sourceId: Label  # noqa: N815
+    destId: Label  # noqa: N815
+    cost: NonNegative
+    size: NonNegative | None = None
+
+
+class WorkloadModel(Open):
+    """The workload format of Tarnawski et al. 2020."""
+
+    maxSizePerFPGA: NonNegative  # noqa: N815
+    maxFPGAs: Annotated[Whole, Field(ge=0, le=MAX_DEVICES)]  # noqa: N815
+    maxCPUs: Annotated[Whole, Field(ge=0, le=MAX_DEVICES)]  # noqa: N815
+    nodes: Annotated[list[WorkloadNode], Field(min_length=1)]
+    edges: list[WorkloadEdge]
+
+
+class SplitPart(Open):
+    """The ops of one device in an expert split."""
+
+    nodes: list[Label]
+
+
+class SplitModel(Open):
+    """An expert split that goes with a workload file: node ids per device."""
+
+    fpgas: list[SplitPart]
+    cpus: list[SplitPart]
 
 
 SCHEMAS: dict[str, type[BaseModel]] = {

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from placekit.io.atomic import write_json
 from placekit.io.compute_graph import read_compute_graph
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.workload_schema import WorkloadModel
+from placekit.io.schemas import WorkloadModel
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError

@@ -32,7 +32,7 @@ from placekit.model.problem import Problem
 from placekit.objectives import Objective, SerialLatency, Throughput
 from placekit.solve.result import Result
 
-__all__ = ["MakeTask", "ServingPlan", "best_plan", "fastest", "plan_cases", "plans"]
+__all__ = ["MakeTask", "ServingPlan", "fastest", "plan_cases", "plans"]
 
 MAX_BATCHINGS = 6
 """Numbers of batches in flight that are tried."""
@@ -70,11 +70,6 @@ class ServingPlan:
     def tokens_per_s(self) -> float:
         """Tokens per second; 0 without a placement."""
         return 0.0 if self.report is None else self.report.tokens_per_s
-
-
-def best_plan(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime | None = None) -> ServingPlan:
-    """Return the best plan of all cases, which are those of `plan_cases` for the same runtime."""
-    return fastest(plans(cases, solve, runtime))
 
 
 def plans(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime | None = None) -> list[ServingPlan]:

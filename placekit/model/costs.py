@@ -163,14 +163,6 @@ class CostTable:
         total_s = float(time_s[measured].sum())
         return float((spread[measured] * time_s[measured]).sum()) / total_s / 2 if total_s > 0 else None
 
-    def pair_transfer_time_s(self, source: int, target: int) -> NDArray[np.float64]:
-        """``[num_tensors]`` seconds from a device of kind `source` to another of kind `target`.
-
-        The tensor passes through host memory: out over the first link, in over the second.
-        """
-        total: NDArray[np.float64] = self.transfer_time_s[:, source] + self.transfer_time_s[:, target]
-        return total
-
     def for_kinds(self, kinds: Sequence[str]) -> Self:
         """Return the table with exactly these kinds, in this order.
 

@@ -146,6 +146,11 @@ class Link:
         """Seconds to move `num_bytes` (any shape) over this link once."""
         return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return latency and bandwidth as JSON values; JSON has no infinity, which is None there."""
+        bandwidth = self.bandwidth_bytes_per_s
+        return {"latency_s": self.latency_s, "bandwidth_bytes_per_s": bandwidth if math.isfinite(bandwidth) else None}
+
 
 @dataclass(frozen=True, slots=True)
 class DirectLink(Link):
@@ -170,6 +175,10 @@ class DirectLink(Link):
             if len(self.kinds) != 2:
                 raise InvalidProblemError(f"direct link of kinds {', '.join(self.kinds)}; there must be two")
             object.__setattr__(self, "kinds", tuple(sorted(self.kinds)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {**Link.to_dict(self), "kinds": self.kinds, "between_nodes": self.between_nodes}
 
     @property
     def name(self) -> str:

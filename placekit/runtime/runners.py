@@ -19,7 +19,7 @@ from placekit.runtime.contenders import Contender, Whole
 from placekit.runtime.flow import samples_ahead
 from placekit.runtime.pipeline import Pipeline
 from placekit.runtime.plans import compile_plan, plan_stages
-from placekit.runtime.serial import SerialExecutor, StageTime
+from placekit.runtime.serial import SerialExecutor
 from placekit.runtime.trace import StageTimes
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _SerialRunner:
 
     def __init__(self, executor: SerialExecutor, inputs: list[Any]) -> None:
         self._executor, self._inputs = executor, inputs
-        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=_RECORDED_SAMPLES)
+        self._recorded: deque[list[tuple[float, float]]] = deque(maxlen=_RECORDED_SAMPLES)
 
     def run(self) -> None:
         self._recorded.append(self._executor.run_traced(self._inputs)[1])
@@ -112,7 +112,7 @@ class _SerialRunner:
         return done_s, begun_s
 
     def stage_times(self) -> StageTimes:
-        times_s = np.array([[(stage.start_s, stage.end_s) for stage in sample] for sample in self._recorded])
+        times_s = np.array(self._recorded)
         return times_s, np.zeros(times_s.shape[:2], dtype=np.int64)
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -15,16 +14,7 @@ from placekit.model.errors import ExecutionError
 from placekit.runtime.cores import check_cores
 from placekit.runtime.stages import Inputs, Outputs, ReadyPlan
 
-__all__ = ["SerialExecutor", "StageTime"]
-
-
-@dataclass(frozen=True, slots=True)
-class StageTime:
-    """When a stage ran, in seconds of ``time.perf_counter``."""
-
-    stage: str
-    start_s: float
-    end_s: float
+__all__ = ["SerialExecutor"]
 
 
 class SerialExecutor:
@@ -72,10 +62,10 @@ class SerialExecutor:
         """Run one sample, and return a copy of every output by name; see `run_traced`."""
         return self.run_traced(inputs)[0]
 
-    def run_traced(self, inputs: Inputs) -> tuple[Outputs, tuple[StageTime, ...]]:
+    def run_traced(self, inputs: Inputs) -> tuple[Outputs, list[tuple[float, float]]]:
         """Run one sample, and say when each stage ran.
 
-        Outputs are copies; times are in the order in which the stages ran.
+        Outputs are copies. Times are start and end of every stage, in seconds of ``time.perf_counter``.
 
         Raises
         ------
@@ -96,7 +86,7 @@ class SerialExecutor:
         if self._is_closed:
             raise ExecutionError(f"the executor of {self.plan.name!r} is closed")
 
-    def _outputs(self, inputs: Inputs) -> tuple[Outputs, tuple[StageTime, ...]]:
+    def _outputs(self, inputs: Inputs) -> tuple[Outputs, list[tuple[float, float]]]:
         tensors, times = self._run(inputs)
         names_and_keys = zip(self.plan.output_names, self.plan.output_keys, strict=True)
         return {name: np.array(self._ready.view(tensors[key])) for name, key in names_and_keys}, times
@@ -104,7 +94,7 @@ class SerialExecutor:
     def _copies(self, inputs: Inputs) -> dict[TensorKey, Any]:
         return {key: self._ready.copy(tensor, None) for key, tensor in self._run(inputs)[0].items()}
 
-    def _run(self, inputs: Inputs) -> tuple[dict[TensorKey, Any], tuple[StageTime, ...]]:
+    def _run(self, inputs: Inputs) -> tuple[dict[TensorKey, Any], list[tuple[float, float]]]:
         tensors = dict(zip(self.plan.input_keys, self._ready.read(inputs), strict=True))
         times = []
         for at, placed in enumerate(self.plan.stages):
@@ -117,9 +107,9 @@ class SerialExecutor:
                     raise ExecutionError(
                         f"stage {placed.name!r} failed on device {device.name!r}: {self._ready.reason(error)}"
                     ) from error
-                times.append(StageTime(placed.name, start_s, time.perf_counter()))
+                times.append((start_s, time.perf_counter()))
             tensors |= dict(zip(placed.outputs, made, strict=True))
-        return tensors, tuple(times)
+        return tensors, times
 
     def close(self) -> None:
         """End the thread, and give the framework's threads back. Closing again does nothing."""

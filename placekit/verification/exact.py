@@ -15,8 +15,10 @@ from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
+import networkx
+
 from placekit.objectives import Makespan
-from placekit.verification.graphs import components, strong_components, topological_positions
+from placekit.verification.graphs import components, topological_positions
 
 if TYPE_CHECKING:
     from placekit.model.platform import Platform
@@ -297,12 +299,9 @@ class ExactProblem:
         if self.problem.contiguity != "acyclic":
             return self.class_of
         num_classes = max(self.class_of) + 1
-        following: list[list[int]] = [[] for _ in range(num_classes)]
-        for u, v in self.order_edges:
-            if self.class_of[u] != self.class_of[v]:
-                following[self.class_of[u]].append(self.class_of[v])
-        pairs = [(c[0], other) for c in strong_components(num_classes, following) for other in c]
-        joined = components(num_classes, pairs)
+        crossing = networkx.DiGraph((self.class_of[u], self.class_of[v]) for u, v in self.order_edges)
+        cycles = [sorted(each) for each in networkx.strongly_connected_components(crossing)]
+        joined = components(num_classes, [(cycle[0], other) for cycle in cycles for other in cycle])
         first: dict[int, int] = {}
         return [first.setdefault(joined[c], len(first)) for c in self.class_of]
 

@@ -11,6 +11,7 @@ early.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -178,7 +179,7 @@ class _Search:
             return False
         variant, devices = self.exact.problem.objective, range(self.exact.num_devices)
         if isinstance(variant, Throughput):
-            join = max if variant.overlap else _sum
+            join = max if variant.overlap else operator.add
             largest = sum(max(join(self.work[d][p], self.moved[d][p]) for d in devices) for p in (0, 1))
             total = self.rest[at] + sum(sum(self.work[d]) for d in devices)
             if not variant.overlap:
@@ -221,7 +222,3 @@ class _Search:
                 yield step
         else:
             yield None
-
-
-def _sum(a: int, b: int) -> int:
-    return a + b

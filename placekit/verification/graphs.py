@@ -1,10 +1,10 @@
-"""Graphs in plain Python, for the verifier: components, positions, and what lies on cycles together."""
+"""Graphs in plain Python, for the verifier: components and positions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-__all__ = ["components", "strong_components", "topological_positions"]
+__all__ = ["components", "topological_positions"]
 
 
 def components(num_nodes: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
@@ -39,38 +39,3 @@ def topological_positions(num_nodes: int, following: list[list[int]]) -> list[in
     for place, node in enumerate(queue):
         position[node] = place
     return position
-
-
-def strong_components(num_nodes: int, following: list[list[int]]) -> Iterator[list[int]]:
-    """Yield the strongly connected components (Kosaraju: depth first forwards, then backwards in falling order)."""
-    left, seen = [], [False] * num_nodes
-    for start in range(num_nodes):
-        if seen[start]:
-            continue
-        seen[start] = True
-        stack = [(start, iter(following[start]))]
-        while stack:
-            node, targets = stack[-1]
-            target = next((t for t in targets if not seen[t]), None)
-            if target is None:
-                left.append(node)
-                stack.pop()
-            else:
-                seen[target] = True
-                stack.append((target, iter(following[target])))
-    before: list[list[int]] = [[] for _ in range(num_nodes)]
-    for node, targets_of in enumerate(following):
-        for target in targets_of:
-            before[target].append(node)
-    taken = [False] * num_nodes
-    for start in reversed(left):
-        if taken[start]:
-            continue
-        taken[start] = True
-        found = [start]
-        for node in found:
-            for source in before[node]:
-                if not taken[source]:
-                    taken[source] = True
-                    found.append(source)
-        yield found

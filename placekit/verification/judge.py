@@ -6,6 +6,7 @@ of the docstrings of :mod:`placekit.objectives`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
@@ -101,7 +102,7 @@ def _throughput(exact: ExactProblem, device: list[int], variant: Throughput, tea
     passes: list[list[bool] | None] = [None]
     if variant.schedule == "gpipe":
         passes = [[not backward for backward in exact.is_backward], exact.is_backward]
-    join = max if variant.overlap else _sum
+    join = max if variant.overlap else operator.add
     total = Fraction(0)
     for ops in passes:
         busy, sent = work(exact, device, ops), moved(exact, device, ops)
@@ -115,10 +116,6 @@ def _throughput(exact: ExactProblem, device: list[int], variant: Throughput, tea
             loads[members[0]] = 1 / rate if rate else Fraction(0)
         total += max(loads.values())
     return total
-
-
-def _sum(a: int, b: int) -> int:
-    return a + b
 
 
 def num_subgraphs(exact: ExactProblem, device: list[int]) -> int:

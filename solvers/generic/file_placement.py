@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from placekit.io.placement_json import read_placement
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.workload_schema import SplitModel, WorkloadModel
+from placekit.io.schemas import SplitModel, WorkloadModel
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem

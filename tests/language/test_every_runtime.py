@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from serving_plans import best_plan
 
 import placekit as pk
 from placekit.cli.launch import launch_lines
@@ -19,7 +20,7 @@ from placekit.exports.arguments import runtime_arguments
 from placekit.language.chain import BlockChain
 from placekit.language.description import ModelDescription
 from placekit.language.from_config import _built, read_config
-from placekit.language.plan import ServingPlan, best_plan, plan_cases
+from placekit.language.plan import ServingPlan, plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from serving_plans import best_plan
 
 import placekit as pk
 from placekit.cli.launch import launch_lines
@@ -18,7 +19,7 @@ from placekit.io.openvino_graph import ATTENTION
 from placekit.language.chain import BlockChain
 from placekit.language.decoder import Decoder
 from placekit.language.model import find_caches, model_task
-from placekit.language.plan import best_plan, plan_cases
+from placekit.language.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import UnsupportedProblemError

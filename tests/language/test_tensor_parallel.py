@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from serving_plans import best_plan
 
 import placekit as pk
 from placekit.exports.arguments import runtime_arguments
 from placekit.language.chain import BlockChain, chain_of
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.plan import ServingPlan, best_plan, plan_cases
+from placekit.language.plan import ServingPlan, plan_cases
 from placekit.language.report import serving_report
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
