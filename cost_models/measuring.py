@@ -8,9 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -19,7 +17,7 @@ from filelock import FileLock, Timeout
 from placekit.io.locks import private_folder
 from placekit.model.errors import ProfileError
 
-__all__ = ["LoadMeter", "LoadReading", "lock_path", "measuring"]
+__all__ = ["LoadMeter", "lock_path", "measuring"]
 
 _LOGGER = logging.getLogger(__name__)
 _POLL_S = 0.1
@@ -97,25 +95,6 @@ _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 """Times of a core that count as busy; stolen time was another virtual machine's, and guest time is inside user time."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadReading:
-    """Reading of a `LoadMeter`.
-
-    Parameters
-    ----------
-    wall_s
-        Seconds between start and end.
-    own_cpu_s
-        CPU seconds of the work itself: of this process, all its threads together, unless told otherwise.
-    foreign_load
-        Share of the watched cores' wall time that other load took, 0 to 1: their busy time minus `own_cpu_s`.
-    """
-
-    wall_s: float
-    own_cpu_s: float
-    foreign_load: float
-
-
 class LoadMeter:
     """Measures other load on `cores` between entering and leaving a ``with`` block.
 
@@ -130,32 +109,37 @@ class LoadMeter:
     own_cpu_s
         Tells the CPU seconds so far of the work that is measured; those of this process if None.
 
+    Attributes
+    ----------
+    wall_s, own_cpu_s
+        Seconds of the block, and CPU seconds of the work itself.
+    foreign_load
+        Share of the watched cores' wall time that other load took, 0 to 1: their busy time minus `own_cpu_s`.
+
     Examples
     --------
     >>> with LoadMeter() as meter:
     ...     total = sum(range(1000))
-    >>> 0 <= meter.reading.foreign_load <= 1
+    >>> 0 <= meter.foreign_load <= 1
     True
     """
 
     def __init__(self, cores: Sequence[int] = (), own_cpu_s: Callable[[], float] | None = None) -> None:
         self._cores = frozenset(cores)
-        self._own_cpu_s = own_cpu_s or time.process_time
-        self.reading = LoadReading(0.0, 0.0, 0.0)
+        self._tell_cpu_s = own_cpu_s or time.process_time
+        self.wall_s = self.own_cpu_s = self.foreign_load = 0.0
 
     def __enter__(self) -> Self:
-        self._start = (time.perf_counter(), self._own_cpu_s(), self._busy_s())
+        self._start = (time.perf_counter(), self._tell_cpu_s(), self._busy_s())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         (start_s, own_before_s, (busy_before_s, num_cores)) = self._start
-        wall_s, own_cpu_s, busy_s = time.perf_counter() - start_s, self._own_cpu_s() - own_before_s, self._busy_s()[0]
-        there_s = wall_s * num_cores
+        self.wall_s, self.own_cpu_s = time.perf_counter() - start_s, self._tell_cpu_s() - own_before_s
+        there_s = self.wall_s * num_cores
         # a plugin that binds its own threads can use other cores as well: not more than there was time for
-        foreign_s = busy_s - busy_before_s - min(own_cpu_s, there_s)
-        self.reading = LoadReading(wall_s, own_cpu_s, min(max(foreign_s / there_s, 0.0), 1.0) if there_s > 0 else 0.0)
+        foreign_s = self._busy_s()[0] - busy_before_s - min(self.own_cpu_s, there_s)
+        self.foreign_load = min(max(foreign_s / there_s, 0.0), 1.0) if there_s > 0 else 0.0
 
     def _busy_s(self) -> tuple[float, int]:
         """Return the seconds that the watched cores were busy since boot, and their number."""

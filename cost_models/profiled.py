@@ -284,14 +284,14 @@ class Profiled:
         while True:
             with running_on(device.cores), LoadMeter(device.cores) as meter:
                 profile = backend.measure(source, device, repetitions=self.repetitions, seed=self.seed, progress=told)
-            profile = replace(profile, meta={**profile.meta, **self._circumstances(device, meter.reading, source)})
+            profile = replace(profile, meta={**profile.meta, **self._circumstances(device, meter, source)})
             if not self._is_disturbed(profile) and profile.error <= _SMALL_ERROR:
                 best = profile
                 break
             best = profile if best is None else self._together(best, profile)
             error = self._error(best)
             spent_s = time.perf_counter() - start_s
-            if error <= _SMALL_ERROR or spent_s + meter.reading.wall_s > self.budget_s:
+            if error <= _SMALL_ERROR or spent_s + meter.wall_s > self.budget_s:
                 break
             _LOGGER.info("error of %r is %.0f %% after %.0f s; measured again", device.name, 100 * error, spent_s)
             told = _labelled(progress, f"again, +-{error:.0%} so far")
@@ -312,8 +312,8 @@ class Profiled:
         load = float(profile.meta["foreign_load"]) if self._is_disturbed(profile) else 0.0
         return max(profile.error, load)
 
-    def _circumstances(self, device: Device, reading: Any, source: ModelSource) -> dict[str, Any]:
-        _LOGGER.debug("measured %r on %r in %.2f s", source.name, device.name, reading.wall_s)
+    def _circumstances(self, device: Device, meter: LoadMeter, source: ModelSource) -> dict[str, Any]:
+        _LOGGER.debug("measured %r on %r in %.2f s", source.name, device.name, meter.wall_s)
         return {
             "device": device.name,
             "openvino_device": device.openvino,
@@ -321,9 +321,9 @@ class Profiled:
             "cores": list(device.cores),
             "repetitions": self.repetitions,
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "wall_s": reading.wall_s,
-            "own_cpu_s": reading.own_cpu_s,
-            "foreign_load": float(reading.foreign_load),
+            "wall_s": meter.wall_s,
+            "own_cpu_s": meter.own_cpu_s,
+            "foreign_load": float(meter.foreign_load),
             "cached": False,
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.runtime.timed_process import Burst, Order
+from placekit.runtime.timed_process import Burst, Mode
 
 
 class Process:
@@ -15,10 +15,10 @@ class Process:
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
-    def burst(self, order: Order) -> Burst:
+    def burst(self, mode: Mode, _duration_s: float) -> Burst:
         """Return three samples."""
         Process.bursts += 1
-        return Burst(np.full(3, 2e-3) if order.mode == "latency" else np.zeros(0), 500.0)
+        return Burst(np.full(3, 2e-3) if mode == "latency" else np.zeros(0), 500.0)
 
     def close(self) -> None:
         """Do nothing."""

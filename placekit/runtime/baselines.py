@@ -1,24 +1,72 @@
-"""Baselines without a plan: all cores as one device, equal shares of layers or bytes, random cuts."""
+"""Baselines without a plan: OpenVINO's own ways, all cores as one device, equal shares of layers or bytes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.stage_costs import predict
+from placekit.io.model import ModelSource
+from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
+from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.pytorch.source import TorchSource
-from placekit.runtime.contenders import Executor, Placed, on_one_device
+from placekit.runtime.contenders import Contender, Executor, Placed, Whole, cores_of, on_one_device
 
-__all__ = ["equal_bytes", "equal_layers", "layers_of", "random_cuts", "torch_baselines"]
+__all__ = ["baselines", "equal_bytes", "equal_layers", "layers_of", "random_cuts", "torch_baselines"]
 
 _LAYER = re.compile(r"^(?:.*\.)?\d+(?=\.|$)")
 _NUM_RANDOM = 20
+
+
+def baselines(source: ModelSource, problem: Problem, executor: Executor, queue_size: int) -> tuple[Contender, ...]:
+    """Return the ways of running the model that need no plan."""
+    if isinstance(source, TorchSource):
+        return torch_baselines(source, problem, executor, queue_size)
+    return openvino_baselines(source.graph, problem.platform)
+
+
+def openvino_baselines(graph: OpGraph, platform: Platform) -> tuple[Contender, ...]:
+    """Return all that the runtime offers for the whole model, on the hardware and the cores that `platform` uses.
+
+    ``AUTO`` chooses the device. ``MULTI`` is AUTO with the hint that replaced the MULTI plugin, all devices at once.
+    ``all cores`` is one CPU device of all cores of all core groups, one sample at a time on all of them;
+    ``all cores, streams`` as OpenVINO divides them for throughput. They compute in the highest precision that a CPU
+    device of the platform computes in. Where groups of cores compute in different ones, ``MULTI of groups`` has a copy
+    of `graph` on each, with its own, as a team of all of them.
+    """
+    cores = cores_of(platform)
+    targets = ",".join(dict.fromkeys(each.openvino.partition(".")[0] for each in platform.devices if each.openvino))
+    hosts = [each for each in platform.devices if each.openvino == "CPU"]
+    precisions = {each.properties.get("INFERENCE_PRECISION_HINT", "f32") for each in hosts}
+    own = {"INFERENCE_PRECISION_HINT": "f32" if "f32" in precisions else min(precisions, default="f32")}
+    properties: dict[str, Any] = {"DEVICE_PROPERTIES": {"CPU": own}} if hosts else {}
+    latency = properties | {"PERFORMANCE_HINT": "LATENCY"}
+    found: list[Contender] = [
+        Whole(f"AUTO:{targets}", f"AUTO:{targets}", latency, properties | {"PERFORMANCE_HINT": "THROUGHPUT"}, cores),
+        Whole(
+            f"MULTI:{targets}", f"AUTO:{targets}", latency,
+            properties | {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"}, cores,
+        ),
+    ]  # fmt: skip
+    if hosts and cores:
+        whole: dict[str, Any] = own | {"INFERENCE_NUM_THREADS": len(cores), "ENABLE_CPU_PINNING": False}
+        latency = whole | {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+        found.append(Whole("all cores", "CPU", latency, latency, cores))
+        found.append(Whole("all cores, streams", "CPU", latency, whole | {"PERFORMANCE_HINT": "THROUGHPUT"}, cores))
+    if len(precisions) > 1:
+        everywhere = np.zeros(platform.num_devices, dtype=np.int64)
+        team = Placement(
+            graph.op_names, platform.device_names, np.zeros(graph.num_ops, dtype=np.int64), None, everywhere
+        )
+        found.append(Placed("MULTI of groups", team, platform))
+    return tuple(found)
 
 
 def torch_baselines(

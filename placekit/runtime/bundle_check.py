@@ -23,7 +23,7 @@ from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 from placekit.runtime.bundle import read_bundle, read_manifest
 from placekit.runtime.manifest import Manifest
-from placekit.runtime.one_sample import CPU_F32, array_of, probe_model, run_compiled, run_once
+from placekit.runtime.openvino_tensors import CPU_F32, array_of, probe_model, run_compiled, run_once
 from placekit.runtime.stages import PlacedStage, StagePlan
 from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
 from placekit.runtime.torch_bundle import SCRIPT

@@ -14,8 +14,8 @@ from placekit.io.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
-from placekit.pytorch.source import TorchSource
-from placekit.runtime.contenders import Contender, Executor, Placed, baselines, is_serial, singles
+from placekit.runtime.baselines import baselines
+from placekit.runtime.contenders import Contender, Executor, Placed, is_serial, singles
 from placekit.runtime.series import Estimate, Quantity, Series, Timings
 from placekit.runtime.timing import Timing
 from placekit.runtime.trace import predicted_stage_times, timing_trace
@@ -211,15 +211,6 @@ class PlacementTiming:
         return timing_trace(self.stage_names, self.team_names, measured, predicted)
 
 
-def _baselines(source: ModelSource, problem: Problem, executor: Executor, queue_size: int) -> tuple[Contender, ...]:
-    """Return the ways that need no plan."""
-    if isinstance(source, TorchSource):
-        from placekit.runtime.baselines import torch_baselines
-
-        return torch_baselines(source, problem, executor, queue_size)
-    return baselines(source.graph, problem.platform)
-
-
 def _error(predicted: float, measured: float | None) -> float | None:
     return None if not measured else predicted / measured - 1
 
@@ -268,7 +259,7 @@ def time_placement(
     stages = stage_costs(problem, placement)
     alone = singles(source.graph, platform, executor, queue_size)
     contenders: list[Contender] = [Placed(PLACEMENT, placement, platform, executor, queue_size), *alone]
-    runtime = _baselines(source, problem, executor, queue_size) if with_baselines else ()
+    runtime = baselines(source, problem, executor, queue_size) if with_baselines else ()
     contenders += runtime
     timings = (timing or Timing()).measure(source, contenders, progress=progress)
     return PlacementTiming(

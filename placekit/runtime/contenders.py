@@ -23,7 +23,7 @@ __all__ = [
     "Executor",
     "Placed",
     "Whole",
-    "baselines",
+    "cores_of",
     "executor_named",
     "is_serial",
     "on_one_device",
@@ -87,7 +87,7 @@ class Placed:
     @property
     def cores(self) -> tuple[int, ...]:
         """The cores of its devices; empty if one of them has no cores of its own."""
-        return _cores_of(self.platform)
+        return cores_of(self.platform)
 
     def facts(self) -> dict[str, Any]:
         """Return all that a measurement of it depends on, as JSON values."""
@@ -137,7 +137,7 @@ class Whole:
 Contender: TypeAlias = Placed | Whole
 
 
-def _cores_of(platform: Platform) -> tuple[int, ...]:
+def cores_of(platform: Platform) -> tuple[int, ...]:
     """Return the cores of all devices of `platform`; none if one of them has no cores of its own."""
     if not all(device.cores for device in platform.devices):
         return ()
@@ -164,40 +164,3 @@ def singles(graph: OpGraph, platform: Platform, executor: Executor, queue_size: 
         Placed(f"single {device.name}", on_one_device(graph, platform, index), platform, executor, queue_size)
         for index, device in enumerate(platform.devices)
     )
-
-
-def baselines(graph: OpGraph, platform: Platform) -> tuple[Contender, ...]:
-    """Return all that the runtime offers for the whole model, on the hardware and the cores that `platform` uses.
-
-    ``AUTO`` chooses the device. ``MULTI`` is AUTO with the hint that replaced the MULTI plugin, all devices at once.
-    ``all cores`` is one CPU device of all cores of all core groups, one sample at a time on all of them;
-    ``all cores, streams`` as OpenVINO divides them for throughput. They compute in the highest precision that a CPU
-    device of the platform computes in. Where groups of cores compute in different ones, ``MULTI of groups`` has a copy
-    of `graph` on each, with its own, as a team of all of them.
-    """
-    cores = _cores_of(platform)
-    targets = ",".join(dict.fromkeys(each.openvino.partition(".")[0] for each in platform.devices if each.openvino))
-    hosts = [each for each in platform.devices if each.openvino == "CPU"]
-    precisions = {each.properties.get("INFERENCE_PRECISION_HINT", "f32") for each in hosts}
-    own = {"INFERENCE_PRECISION_HINT": "f32" if "f32" in precisions else min(precisions, default="f32")}
-    properties: dict[str, Any] = {"DEVICE_PROPERTIES": {"CPU": own}} if hosts else {}
-    latency = properties | {"PERFORMANCE_HINT": "LATENCY"}
-    found: list[Contender] = [
-        Whole(f"AUTO:{targets}", f"AUTO:{targets}", latency, properties | {"PERFORMANCE_HINT": "THROUGHPUT"}, cores),
-        Whole(
-            f"MULTI:{targets}", f"AUTO:{targets}", latency,
-            properties | {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"}, cores,
-        ),
-    ]  # fmt: skip
-    if hosts and cores:
-        whole: dict[str, Any] = own | {"INFERENCE_NUM_THREADS": len(cores), "ENABLE_CPU_PINNING": False}
-        latency = whole | {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
-        found.append(Whole("all cores", "CPU", latency, latency, cores))
-        found.append(Whole("all cores, streams", "CPU", latency, whole | {"PERFORMANCE_HINT": "THROUGHPUT"}, cores))
-    if len(precisions) > 1:
-        everywhere = np.zeros(platform.num_devices, dtype=np.int64)
-        team = Placement(
-            graph.op_names, platform.device_names, np.zeros(graph.num_ops, dtype=np.int64), None, everywhere
-        )
-        found.append(Placed("MULTI of groups", team, platform))
-    return tuple(found)

@@ -32,7 +32,7 @@ from placekit.model.errors import (
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.runtime.hetero_script import fold_constants, set_affinities
-from placekit.runtime.one_sample import run_once
+from placekit.runtime.openvino_tensors import run_once
 from placekit.runtime.plans import plan_stages
 from placekit.runtime.stages import StagePlan
 from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors

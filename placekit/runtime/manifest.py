@@ -194,12 +194,5 @@ def portable_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def device_model(device: Device) -> DeviceModel:
     """Return a device as a file describes it, without properties that are paths (`portable_properties`)."""
-    return DeviceModel(
-        name=device.name,
-        kind=device.kind,
-        memory_bytes=device.memory_bytes,
-        is_host=device.is_host,
-        openvino=device.openvino,
-        cores=list(device.cores),
-        properties=portable_properties(device.properties),
-    )
+    same = {name: getattr(device, name) for name in ("name", "kind", "memory_bytes", "is_host", "openvino")}
+    return DeviceModel(**same, cores=list(device.cores), properties=portable_properties(device.properties))

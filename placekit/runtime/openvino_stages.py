@@ -26,13 +26,13 @@ from placekit.model.errors import DeviceUnavailableError, ExecutionError, Unsupp
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.cores import helpers_on, pin_this_thread
-from placekit.runtime.openvino_inputs import InputReader
+from placekit.runtime.openvino_tensors import InputReader, copy_of
 from placekit.runtime.stages import Inputs, PlacedStage, Stage, StagePlan, cut_tensors, name_of_stage, teams_of_model
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["CompiledPlan", "bytes_of_outputs", "compile_openvino_plan", "copy_of", "plan_openvino_stages"]
+__all__ = ["CompiledPlan", "bytes_of_outputs", "compile_openvino_plan", "plan_openvino_stages"]
 
 _NUM_THREADS = "INFERENCE_NUM_THREADS"
 
@@ -276,15 +276,6 @@ def _compile(
             f"stage {stage.name!r} ({len(stage.op_names)} ops from {stage.op_names[0]!r}) cannot be compiled for "
             f"{target}: {what}{last_line(error)}"
         ) from error
-
-
-def copy_of(tensor: openvino.Tensor, slot: openvino.Tensor | None = None) -> openvino.Tensor:
-    """Return a copy of a tensor, in `slot` if there is one."""
-    from openvino import Tensor
-
-    copy = Tensor(tensor.element_type, tensor.shape) if slot is None else slot
-    tensor.copy_to(copy)
-    return copy
 
 
 class _StageRunner:

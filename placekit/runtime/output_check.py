@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,8 @@ from placekit.cost_models.openvino.split import TensorKey
 from placekit.model.errors import ExecutionError
 from placekit.model.platform import Device
 from placekit.runtime.contenders import Executor
-from placekit.runtime.one_sample import array_of, probe_model
 from placekit.runtime.openvino_stages import CompiledPlan
+from placekit.runtime.openvino_tensors import array_of, probe_model
 from placekit.runtime.pipeline import Pipeline
 from placekit.runtime.serial import SerialExecutor
 from placekit.runtime.stages import Inputs, Outputs, ReadyPlan, StagePlan
@@ -106,24 +106,7 @@ class _Expected(NamedTuple):
     noise: float
 
 
-class _Whole(Protocol):
-    """The whole model on one device, and the lowest precision among it and what it is compared with."""
-
-    inputs: Sequence[Any]
-    device_name: str
-    precision: str
-
-    def tensors(self) -> Mapping[TensorKey, _Expected]:
-        """Return what every tensor that leaves a stage should be, in topological order."""
-
-    def outputs(self, *, with_noise: bool) -> list[_Expected]:
-        """Return what the outputs should be; by what they differ from themselves may cost another compilation."""
-
-    def numbers(self, key: TensorKey, tensor: Any) -> NDArray[Any]:
-        """Return a copy of the numbers of a tensor that a stage gave, with the axes of the model."""
-
-
-def _whole_of(ready: ReadyPlan, inputs: Sequence[Any] | None, seed: int) -> _Whole:
+def _whole_of(ready: ReadyPlan, inputs: Sequence[Any] | None, seed: int) -> _WholeModel | _WholeProgram:
     plan = ready.plan
     if isinstance(plan.model, TorchModel):
         return _WholeProgram(plan, inputs, seed)
@@ -133,7 +116,7 @@ def _whole_of(ready: ReadyPlan, inputs: Sequence[Any] | None, seed: int) -> _Who
     return _WholeModel(plan, precisions, given)
 
 
-def _compare_stages(ready: ReadyPlan, whole: _Whole) -> OutputCheck:
+def _compare_stages(ready: ReadyPlan, whole: _WholeModel | _WholeProgram) -> OutputCheck:
     plan, runs = ready.plan, []
     for turn in range(plan.num_turns):
         with SerialExecutor(ready, turn=turn) as executor:
@@ -157,7 +140,9 @@ def _compare_stages(ready: ReadyPlan, whole: _Whole) -> OutputCheck:
     return OutputCheck(whole.device_name, whole.precision, tuple(cuts), tuple(outputs))
 
 
-def _compare_outputs(plan: StagePlan, run: Callable[[Inputs], Outputs], whole: _Whole) -> OutputCheck:
+def _compare_outputs(
+    plan: StagePlan, run: Callable[[Inputs], Outputs], whole: _WholeModel | _WholeProgram
+) -> OutputCheck:
     found = run(whole.inputs)
     checks = _checked(plan, whole.outputs(with_noise=False), found)
     if not all(each.is_equal for each in checks):  # only then the model's own noise is worth another compilation
@@ -195,6 +180,7 @@ class _WholeModel:
         self._outputs: list[NDArray[Any]] | None = None
 
     def tensors(self) -> Mapping[TensorKey, _Expected]:
+        """Return what every tensor that leaves a stage should be, in topological order."""
         if self._tensors is None:
             rank = {op.get_friendly_name(): at for at, op in enumerate(self._plan.model.get_ordered_ops())}
             keys = [key for stage in self._plan.stages for key in sorted(stage.outputs, key=lambda k: rank[k[0]])]
@@ -205,6 +191,7 @@ class _WholeModel:
         return self._tensors
 
     def outputs(self, *, with_noise: bool) -> list[_Expected]:
+        """Return what the outputs should be; by what they differ from themselves may cost another compilation."""
         if self._outputs is None:
             self._outputs = self._run(self._model)
         probed = self.tensors() if with_noise else {}
@@ -216,6 +203,7 @@ class _WholeModel:
         return [_Expected(array, self.precision, noise) for array, noise in zip(self._outputs, noises, strict=True)]
 
     def numbers(self, key: TensorKey, tensor: openvino.Tensor) -> NDArray[Any]:
+        """Return a copy of the numbers of a tensor that a stage gave, with the axes of the model."""
         found = array_of(tensor)
         return axes_of_model(found, self.tensors()[key].array.shape) if key in self._turned else found
 

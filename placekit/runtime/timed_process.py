@@ -1,7 +1,7 @@
 """A contender in a process of its own, which can be killed: what hangs or crashes is an error, not the end.
 
-Messages are pickled over a pair of sockets. To `Order` objects the process answers with `Burst` objects; ``None``
-ends it. An error is sent as its text, after which the process ends. A process per contender also keeps their threads
+Messages are pickled over a pair of sockets. To a mode and a duration the process answers with a `Burst`; ``None`` ends
+it. An error is sent as its text, after which the process ends. A process per contender also keeps their threads
 apart: all models of a process share OpenVINO's.
 """
 
@@ -15,11 +15,11 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import psutil
@@ -31,10 +31,9 @@ from placekit.model.errors import DeviceUnavailableError, ExecutionError, Placek
 from placekit.runtime.contenders import Contender
 from placekit.runtime.runners import Runner, start_runner
 
-__all__ = ["Burst", "Order", "TimedProcess", "main", "run_burst", "steady_rate", "tree_cpu_s"]
+__all__ = ["Burst", "Mode", "TimedProcess", "main", "run_burst", "steady_rate", "tree_cpu_s"]
 
 _LOGGER = logging.getLogger(__name__)
-_Message = TypeVar("_Message")
 _PARENT_CHECK_S = 1.0
 _EXIT_WAIT_S = 5.0
 _STDERR_LINES = 3
@@ -49,36 +48,13 @@ LEAST_SAMPLES = 3
 """Samples of a burst, at least; in a stream times those under way at once, so that it has a steady state."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """The first message: what to run."""
-
-    source: ModelSource
-    contender: Contender
-    seed: int
-    parent: int
-
-
-@dataclass(frozen=True)
-class Order:
-    """A burst to run.
-
-    Parameters
-    ----------
-    mode
-        ``"latency"``: one sample after the other. ``"throughput"``: a stream.
-    duration_s
-        Begin no sample after this time; but at least `LEAST_SAMPLES` are run, and so many times as many as are under
-        way at once in a stream.
-    """
-
-    mode: Literal["latency", "throughput"]
-    duration_s: float
+Mode: TypeAlias = Literal["latency", "throughput"]
+"""Sort of a burst: one sample after the other, or a stream."""
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Result of one order to a timed process.
+    """Result of samples that a timed process ran.
 
     Parameters
     ----------
@@ -98,14 +74,8 @@ class Burst:
     stage_members: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
 
-@dataclass(frozen=True)
-class Ready:
-    """The contender is compiled and has run once."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The contender cannot run."""
+class Failure(NamedTuple):
+    """Error of a contender that cannot run."""
 
     kind: str
     message: str
@@ -151,8 +121,8 @@ class TimedProcess:
         )
         theirs.close()
         try:
-            self._pipe.send(Job(source, contender, seed, os.getpid()))
-            self._answer(timeout_s, "to compile", Ready)
+            self._pipe.send((source, contender, seed, os.getpid()))
+            self._answer(timeout_s, "to compile")
         except BaseException:
             self.close()
             raise
@@ -162,8 +132,10 @@ class TimedProcess:
         """Process id."""
         return self._process.pid
 
-    def burst(self, order: Order) -> Burst:
-        """Run a burst.
+    def burst(self, mode: Mode, duration_s: float) -> Burst:
+        """Run a burst, which begins no sample after `duration_s`.
+
+        But at least `LEAST_SAMPLES` are run, and in a stream so many times as many as are under way at once.
 
         Raises
         ------
@@ -173,12 +145,13 @@ class TimedProcess:
             The process ended, or was killed because it did not answer in time.
         """
         try:
-            self._pipe.send(order)
+            self._pipe.send((mode, duration_s))
         except OSError:
             raise self._ended() from None
-        return self._answer(order.duration_s + self._timeout_s, f"to run for {order.duration_s:g} s", Burst)
+        burst: Burst = self._answer(duration_s + self._timeout_s, f"to run for {duration_s:g} s")
+        return burst
 
-    def _answer(self, timeout_s: float, what: str, kind: type[_Message]) -> _Message:
+    def _answer(self, timeout_s: float, what: str) -> Any:
         try:
             if not self._pipe.poll(timeout_s):
                 self._process.kill()
@@ -191,7 +164,6 @@ class TimedProcess:
             raise (own if isinstance(own, type) and issubclass(own, PlacekitError) else ExecutionError)(
                 f"{self.name}: {answer.message}"
             )
-        assert isinstance(answer, kind)
         return answer
 
     def _ended(self) -> ExecutionError:
@@ -225,9 +197,7 @@ class TimedProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -254,44 +224,37 @@ def tree_cpu_s(root: int) -> float:
 def main() -> None:
     """Work for the parent at the descriptor that is the first argument; until it ends."""
     pipe = Connection(int(sys.argv[1]))
-    job: Job = pipe.recv()
-    threading.Thread(target=_end_with_parent, args=(job.parent,), daemon=True).start()
-    if job.contender.cores and hasattr(os, "sched_setaffinity"):
+    source, contender, seed, parent = pipe.recv()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    if contender.cores and hasattr(os, "sched_setaffinity"):
         # before OpenVINO is imported, so that all of its threads are born there
-        os.sched_setaffinity(0, job.contender.cores)
+        os.sched_setaffinity(0, contender.cores)
     try:
-        runner = start_runner(job.source, job.contender, job.seed)
+        runner = start_runner(source, contender, seed)
         runner.run()
-        pipe.send(Ready())
-        while (order := _next(pipe)) is not None:
-            pipe.send(run_burst(runner, order))
+        pipe.send("ready")
+        with suppress(EOFError):  # the parent has gone
+            while (order := pipe.recv()) is not None:
+                pipe.send(run_burst(runner, *order))
         runner.close()
     except Exception as error:  # whatever it is, the parent says it
         _LOGGER.debug("the contender failed", exc_info=True)
         pipe.send(Failure(type(error).__name__, str(error)))
 
 
-def _next(pipe: Connection) -> Order | None:
-    try:
-        order: Order | None = pipe.recv()
-    except EOFError:  # the parent has gone
-        return None
-    return order
-
-
-def run_burst(runner: Runner, order: Order) -> Burst:
+def run_burst(runner: Runner, mode: Mode, duration_s: float) -> Burst:
     """Run a burst and return its numbers.
 
     The throughput of a stream is taken between the first sample that came through full queues and the last that was
     done while samples were still coming in: neither filling nor draining the pipeline counts.
     """
     start_s = time.perf_counter()
-    least = LEAST_SAMPLES * (runner.num_in_flight if order.mode == "throughput" else 1)
+    least = LEAST_SAMPLES * (runner.num_in_flight if mode == "throughput" else 1)
 
     def is_enough(begun: int) -> bool:
-        return begun >= least and time.perf_counter() - start_s >= order.duration_s
+        return begun >= least and time.perf_counter() - start_s >= duration_s
 
-    if order.mode == "latency":
+    if mode == "latency":
         times = [start_s]
         while not is_enough(len(times) - 1):
             runner.run()

@@ -25,7 +25,7 @@ from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.pytorch.source import TorchSource
 from placekit.runtime.contenders import Contender
 from placekit.runtime.series import Series, Timings
-from placekit.runtime.timed_process import Burst, Order, TimedProcess, tree_cpu_s
+from placekit.runtime.timed_process import Burst, Mode, TimedProcess, tree_cpu_s
 
 __all__ = ["Timing", "TimingSettings"]
 
@@ -235,6 +235,8 @@ class _Field:
         self._settings = settings
         self._running: dict[int, TimedProcess] = {}
         self.series = [Series(each.name) for each in contenders]
+        both: dict[Mode, float] = {"latency": settings.latency_s, "throughput": settings.throughput_s}
+        self._bursts_s = {mode: duration_s for mode, duration_s in both.items() if duration_s}
         for index, contender in enumerate(contenders):
             _report(progress, index, len(contenders), f"starting {contender.name}")
             with self._excused(index):
@@ -242,14 +244,8 @@ class _Field:
                     TimedProcess(source, contender, seed=settings.seed, timeout_s=settings.timeout_s)
                 )
                 self._running[index] = process
-                for order in self._orders(settings.warm_up_s, settings.warm_up_s):
-                    process.burst(order)
-
-    def _orders(self, latency_s: float, throughput_s: float) -> Iterator[Order]:
-        if self._settings.latency_s:
-            yield Order("latency", latency_s)
-        if self._settings.throughput_s:
-            yield Order("throughput", throughput_s)
+                for mode in self._bursts_s:
+                    process.burst(mode, settings.warm_up_s)
 
     def run_round(self, number: int, cores: Sequence[int]) -> bool:
         """Let every contender run its bursts; return whether other load left all of them alone."""
@@ -268,10 +264,10 @@ class _Field:
         process = self._running[index]
         bursts: dict[str, Burst] = {}
         with LoadMeter(cores, own_cpu_s=lambda: tree_cpu_s(os.getpid())) as meter:
-            for order in self._orders(self._settings.latency_s, self._settings.throughput_s):
-                bursts[order.mode] = process.burst(order)
-        self.series[index] = self.series[index].with_round(number, bursts, meter.reading.foreign_load)
-        return meter.reading.foreign_load
+            for mode, duration_s in self._bursts_s.items():
+                bursts[mode] = process.burst(mode, duration_s)
+        self.series[index] = self.series[index].with_round(number, bursts, meter.foreign_load)
+        return meter.foreign_load
 
     @contextmanager
     def _excused(self, index: int) -> Iterator[None]:

@@ -52,8 +52,8 @@ def test_foreign_load_is_busy_time_that_is_not_ours(
         clock.update(wall=12.0, cpu=1.0 + cpu_s)
         for core, busy in zip(cores, busy_s, strict=True):
             core.__dict__.update(busy)
-    assert meter.reading.foreign_load == pytest.approx(expected)
-    assert meter.reading.wall_s == pytest.approx(2.0)
+    assert meter.foreign_load == pytest.approx(expected)
+    assert meter.wall_s == pytest.approx(2.0)
 
 
 def test_the_machine_says_what_its_cores_did() -> None:
@@ -62,4 +62,4 @@ def test_the_machine_says_what_its_cores_did() -> None:
         end = time.perf_counter() + 0.05
         while time.perf_counter() < end:
             pass
-    assert 0 <= meter.reading.foreign_load <= 1
+    assert 0 <= meter.foreign_load <= 1

@@ -67,7 +67,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def leave(self: measuring.LoadMeter, *args: Any) -> None:
         real(self, *args)
-        self.reading = replace(self.reading, foreign_load=loads.pop(0) if loads else 0.0)
+        self.foreign_load = loads.pop(0) if loads else 0.0
 
     monkeypatch.setattr(measuring.LoadMeter, "__exit__", leave)
     return loads

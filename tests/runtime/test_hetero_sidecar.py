@@ -30,7 +30,7 @@ from placekit.model.errors import (
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.hetero_sidecar import hetero_devices, write_sidecar
-from placekit.runtime.one_sample import run_once
+from placekit.runtime.openvino_tensors import run_once
 from placekit.runtime.plans import plan_stages
 from placekit.runtime.tensor_checks import relative_errors
 

@@ -28,16 +28,16 @@ from placekit.model.errors import (
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
+from placekit.runtime.baselines import openvino_baselines
 from placekit.runtime.contenders import (
     Contender,
     Placed,
     Whole,
-    baselines,
     on_one_device,
     singles,
 )
 from placekit.runtime.series import Estimate, Series, Timings
-from placekit.runtime.timed_process import Burst, Order, TimedProcess, steady_rate, tree_cpu_s
+from placekit.runtime.timed_process import Burst, TimedProcess, steady_rate, tree_cpu_s
 from placekit.runtime.timing import Timing, TimingSettings
 
 QUICK = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.05, timeout_s=30)
@@ -237,16 +237,16 @@ def test_baselines_use_the_platform_s_cores_and_precision(source: ModelSource) -
             Device("b", "y", cores=(1,), properties={"INFERENCE_PRECISION_HINT": "f32"}, **cpu),
         )
     )
-    assert all(each.cores == (0, 1) for each in baselines(source.graph, platform))
-    found = {each.name: each for each in baselines(source.graph, platform) if isinstance(each, Whole)}
+    assert all(each.cores == (0, 1) for each in openvino_baselines(source.graph, platform))
+    found = {each.name: each for each in openvino_baselines(source.graph, platform) if isinstance(each, Whole)}
     assert list(found) == ["AUTO:CPU", "MULTI:CPU", "all cores", "all cores, streams"]
     # what OpenVINO cannot be asked for: a copy on each group, in its own precision
-    (copies,) = (each for each in baselines(source.graph, platform) if isinstance(each, Placed))
+    (copies,) = (each for each in openvino_baselines(source.graph, platform) if isinstance(each, Placed))
     assert (copies.name, copies.platform, copies.placement.teams) == ("MULTI of groups", platform, ((0, 1),))
     assert found["all cores"].latency_properties["INFERENCE_PRECISION_HINT"] == "f32"
     assert found["AUTO:CPU"].latency_properties["DEVICE_PROPERTIES"] == {"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}
     gpu = Platform((Device("GPU.0", "GPU", openvino="GPU.0"), Device("CPU", "c", **cpu)))
-    own = baselines(source.graph, gpu)
+    own = openvino_baselines(source.graph, gpu)
     assert [each.target for each in own if isinstance(each, Whole)] == ["AUTO:GPU,CPU", "AUTO:GPU,CPU"]
     assert len(own) == 2
 
@@ -328,10 +328,10 @@ def test_contenders_need_names_of_their_own(source: ModelSource) -> None:
 def test_crash_of_the_process_is_an_error(source: ModelSource) -> None:
     """A contender whose process is killed says so, with the signal."""
     with TimedProcess(source, Whole("it", "CPU")) as process:
-        assert process.burst(Order("latency", 0.0)).throughput_per_s > 0
+        assert process.burst("latency", 0.0).throughput_per_s > 0
         os.kill(process.pid, signal.SIGSEGV)
         with pytest.raises(ExecutionError, match="it: its process was ended by SIGSEGV"):
-            process.burst(Order("latency", 0.0))
+            process.burst("latency", 0.0)
 
 
 def test_process_that_hangs_is_killed(source: ModelSource) -> None:
@@ -340,7 +340,7 @@ def test_process_that_hangs_is_killed(source: ModelSource) -> None:
         process._timeout_s = 0.3
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(ExecutionError, match=r"it had 0\.3 s to run for 0 s and did not end; it was killed"):
-            process.burst(Order("latency", 0.0))
+            process.burst("latency", 0.0)
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
 
