@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.base import Progress, graph_of
+from placekit.cost_models.base import Progress, graph_of, report
 from placekit.cost_models.device_table import DeviceSpec, get_spec, guess_spec, spec_from_values
 from placekit.cost_models.kind_profile import anchors_of
 from placekit.cost_models.memory_model import op_memory
@@ -166,8 +166,7 @@ class Analytic:
             for link in (links[kind] for kind in specs)
         ]
         op_memory_bytes, blocks = op_memory(source, group)
-        if progress is not None:
-            progress(1, 1, "analytic costs")
+        report(progress, 1, 1, "analytic costs")
         return CostTable(
             kinds=tuple(specs),
             op_time_s=np.stack([work.time_s(spec) for spec in specs.values()], axis=1),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
     from placekit.model.platform import Device, Link, Platform
 
-__all__ = ["Backend", "CostModel", "Progress", "graph_of"]
+__all__ = ["Backend", "CostModel", "Progress", "graph_of", "report"]
 
 
 class Progress(Protocol):
@@ -19,6 +19,12 @@ class Progress(Protocol):
 
     def __call__(self, done: int, total: int, label: str) -> None:
         """Say that `done` of `total` steps are finished and that `label` is what happens now."""
+
+
+def report(progress: Progress | None, done: int, total: int, label: str) -> None:
+    """Call `progress`, if there is one."""
+    if progress is not None:
+        progress(done, total, label)
 
 
 @runtime_checkable

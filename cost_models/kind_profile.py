@@ -13,6 +13,12 @@ from placekit.model.graph import OpGraph
 
 __all__ = ["KindProfile", "anchors_of", "on_anchors"]
 
+_ARRAYS: Mapping[str, type] = {
+    "op_group": np.int64, "group_time_s": np.float64, "group_spread": np.float64, "group_supported": np.bool_,
+    "tensor_time_s": np.float64, "second_time_s": np.float64,
+}  # fmt: skip
+"""Types of the arrays by name, as they are kept."""
+
 
 @dataclass(frozen=True, eq=False)
 class KindProfile:
@@ -97,35 +103,20 @@ class KindProfile:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name."""
-        return {
-            "op_group": self.op_group,
-            "group_time_s": self.group_time_s,
-            "group_spread": self.group_spread,
-            "group_supported": self.group_supported,
-            "tensor_time_s": self.tensor_time_s,
-            "second_time_s": self.second_time_s,
-        }
+        return {name: getattr(self, name) for name in _ARRAYS}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], num_ops: int) -> Self | None:
         """Return the profile of `num_ops` ops that `to_arrays` gave; None if the arrays are no such thing."""
         try:
-            op_group = np.asarray(arrays["op_group"], dtype=np.int64)
-            profile = cls(
-                op_group,
-                np.asarray(arrays["group_time_s"], dtype=np.float64),
-                np.asarray(arrays["group_spread"], dtype=np.float64),
-                np.asarray(arrays["group_supported"], dtype=np.bool_),
-                meta,
-                np.asarray(arrays["tensor_time_s"], dtype=np.float64),
-                np.asarray(arrays.get("second_time_s", ()), dtype=np.float64),
-            )
+            known: dict[str, Any] = {"second_time_s": (), **arrays}
+            profile = cls(meta=meta, **{name: np.asarray(known[name], dtype) for name, dtype in _ARRAYS.items()})
         except (KeyError, TypeError, ValueError):
             return None
         shape = (profile.num_groups,)
         is_whole = (
-            op_group.shape == (num_ops,)
-            and np.array_equal(np.unique(op_group), np.arange(profile.num_groups))
+            profile.op_group.shape == (num_ops,)
+            and np.array_equal(np.unique(profile.op_group), np.arange(profile.num_groups))
             and profile.group_time_s.shape == profile.group_spread.shape == profile.group_supported.shape == shape
             and all(
                 bool((np.isfinite(each) & (each >= 0)).all()) for each in (profile.group_time_s, profile.tensor_time_s)

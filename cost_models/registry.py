@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from placekit.model.errors import InvalidProblemError, PluginError, UnknownNameError, did_you_mean
-from placekit.solve.plugins import OpenTable, load, plugin_name
+from placekit.model.errors import InvalidProblemError, UnknownNameError, did_you_mean
+from placekit.solve.plugins import OpenTable, load_class
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from placekit.cost_models.base import CostModel
     from placekit.model.platform import Platform
 
@@ -29,18 +27,16 @@ def _profiled(platform: Platform) -> CostModel:  # noqa: ARG001  # it measures t
     return Profiled()
 
 
-def _maker(model: Any, what: str) -> Callable[[Platform], CostModel]:
-    """Return what makes the cost model of a platform file; refuse a class that is none.
-
-    Raises
-    ------
-    InvalidProblemError
-        With the reason.
-    """
+def _check(model: Any, what: str) -> None:
+    """Refuse a class that is no cost model by an `InvalidProblemError`."""
     if not isinstance(model, type) or not callable(getattr(model, "cost_table", None)):
         raise InvalidProblemError(f"{what} is no class with a method 'cost_table'")
     if not isinstance(getattr(model, "name", None), str):
         raise InvalidProblemError(f"{what}: {model.__name__} has no class attribute 'name' of type str")
+
+
+def _maker(model: Any) -> Callable[[Platform], CostModel]:
+    """Return what makes the cost model of a platform file."""
 
     def make(platform: Platform) -> CostModel:
         made: CostModel = model.from_platform_file(platform) if hasattr(model, "from_platform_file") else model()
@@ -49,20 +45,10 @@ def _maker(model: Any, what: str) -> Callable[[Platform], CostModel]:
     return make
 
 
-def _read(point: EntryPoint) -> Callable[[Platform], CostModel]:
-    model = load(point)
-    whose = f"plugin {plugin_name(point)}: its entry point '{point.name} = {point.value}'"
-    try:
-        make = _maker(model, whose)
-    except InvalidProblemError as error:
-        raise PluginError(str(error)) from None
-    if model.name != point.name:
-        raise PluginError(f"{whose}: the cost model calls itself {model.name!r}; the two names must agree")
-    return make
-
-
 COST_MODELS: OpenTable[Callable[[Platform], CostModel]] = OpenTable(
-    "cost model", {"analytic": _analytic, "profiled": _profiled}, _read
+    "cost model",
+    {"analytic": _analytic, "profiled": _profiled},
+    lambda point: _maker(load_class(point, "cost model", _check)),
 )
 """What makes a cost model of a platform file, by name: placekit's own, of plugins, and those that were registered."""
 
@@ -82,8 +68,8 @@ def register_cost_model(model: type[CostModel]) -> None:
     InvalidProblemError
         A name that is taken or malformed, or a class that is no cost model.
     """
-    make = _maker(model, repr(model))
-    COST_MODELS.register(str(model.name), make)
+    _check(model, repr(model))
+    COST_MODELS.register(str(model.name), _maker(model))
 
 
 def get_cost_model(name: str, platform: Platform) -> CostModel:

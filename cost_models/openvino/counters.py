@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.base import Progress
+from placekit.cost_models.base import Progress, report
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.groups import NO_GROUP, RuntimeNode, fuse, runtime_nodes
 from placekit.cost_models.openvino.inputs import filled_request, random_inputs
@@ -171,8 +171,7 @@ def profile_counters(
         except RuntimeError as error:
             raise ProfileError(f"model {graph.name!r} does not run on {device!r}: {last_line(error)}") from error
         total = max(total, len(sessions))
-        if progress is not None:
-            progress(len(sessions), total, f"inferences on {device}")
+        report(progress, len(sessions), total, f"inferences on {device}")
     assert compiled is not None
     return _to_profile(graph, sessions, per_session, _precision(compiled))
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.counters import compile_properties, deaverage, read_counters
+from placekit.cost_models.openvino.inputs import idle_model
 from placekit.cost_models.openvino.layouts import FLOATS, hand_over_channels_last, images, images_for_convolutions
 from placekit.model.graph import OpGraph
 
@@ -91,18 +92,14 @@ def with_hand_over(
 
 def measure_hand_over(core: openvino.Core, device: str, properties: Mapping[str, str]) -> HandOver:
     """Measure on `device`, a CPU, compiled with `properties`, in the calling thread."""
-    from openvino import Model, Tensor, Type
-    from openvino import opset13 as opset
-
     config = compile_properties(device, properties)
-    number = opset.parameter([1], Type.f32)
-    called = core.compile_model(Model([opset.result(opset.relu(number))], [number], "call"), device, config)
-    request, ends = called.create_infer_request(), [Tensor(np.ones(1, dtype=np.float32)) for _ in range(2)]
+    (model, given), (_, taken) = idle_model(), idle_model()
+    request = core.compile_model(model, device, config).create_infer_request()
     calls_s = []
     for _ in range(_CALLS):
         start = time.perf_counter()
-        request.set_input_tensor(0, ends[0])  # as a stage is called
-        request.set_output_tensor(0, ends[1])
+        request.set_input_tensor(0, given)  # as a stage is called
+        request.set_output_tensor(0, taken)
         request.infer(share_outputs=True)
         calls_s.append(time.perf_counter() - start)
     num_bytes = 2 * 4 * float(np.prod(_IMAGE))  # in and out

@@ -13,7 +13,7 @@ from placekit.model.errors import UnsupportedProblemError
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["filled_request", "random_inputs"]
+__all__ = ["filled_request", "idle_model", "random_inputs"]
 
 _TRANSPARENT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 _DEFAULT_BOUND = 2
@@ -26,6 +26,15 @@ def filled_request(compiled: openvino.CompiledModel, inputs: Iterable[openvino.T
     for index, tensor in enumerate(inputs):
         request.set_input_tensor(index, tensor)
     return request
+
+
+def idle_model(count: int = 1) -> tuple[openvino.Model, openvino.Tensor]:
+    """Return a model of `count` numbers that computes next to nothing, and an input of it."""
+    from openvino import Model, Tensor, Type
+    from openvino import opset13 as opset
+
+    numbers = opset.parameter([count], Type.f32)
+    return Model([opset.result(opset.relu(numbers))], [numbers], "idle"), Tensor(np.ones(count, dtype=np.float32))
 
 
 def random_inputs(model: openvino.Model, seed: int = 0) -> list[openvino.Tensor]:

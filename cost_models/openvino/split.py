@@ -93,13 +93,7 @@ def _is_constant(node: Any, known: set[str], named: Mapping[str, object]) -> boo
 
 
 def _computing_nodes(model: openvino.Model, named: Mapping[str, object]) -> tuple[list[Any], set[str]]:
-    """Return the nodes that belong to a stage, in topological order, and the names of the constant ones.
-
-    Raises
-    ------
-    InvalidProblemError
-        A node that is not named in `named`, or two nodes of one name.
-    """
+    """Return the nodes that belong to a stage, in topological order, and the names of the constant ones."""
     computing: list[Any] = []
     constant: set[str] = set()
     seen: set[str] = set()
@@ -240,13 +234,7 @@ def _known_values(
 
 
 def _sinks(computing: list[Any], stage_of: Mapping[str, int]) -> dict[int, list[Any]]:
-    """Return the Assign ops of every stage.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A variable that is read in one stage and assigned in another.
-    """
+    """Return the Assign ops of every stage."""
     sinks: dict[int, list[Any]] = {}
     home: dict[str, tuple[str, int]] = {}
     for node in computing:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.base import Progress
+from placekit.cost_models.base import Progress, report
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.counters import compile_properties, read_counters
 from placekit.cost_models.openvino.devices import refused_ops
 from placekit.cost_models.openvino.groups import fuse, runtime_nodes
-from placekit.cost_models.openvino.inputs import filled_request, random_inputs
+from placekit.cost_models.openvino.inputs import filled_request, idle_model, random_inputs
 from placekit.cost_models.openvino.split import Stage, TensorKey, model_input_keys, split_model
 from placekit.model.graph import OpGraph
 
@@ -90,8 +90,7 @@ def profile_submodels(
             readers[key] -= 1
             if not readers[key]:
                 del values[key]
-        if progress is not None:
-            progress(done, len(stages), f"groups on {device}")
+        report(progress, done, len(stages), f"groups on {device}")
     return KindProfile(
         op_group=groups,
         group_time_s=time_s,
@@ -199,12 +198,8 @@ class _StageTimer:
 
     def _call_overhead_s(self) -> float:
         """Return the seconds of a call that computes next to nothing."""
-        from openvino import Model, Tensor, Type
-        from openvino import opset13 as opset
-
-        number = opset.parameter([1], Type.f32)
-        model = Model([opset.result(opset.relu(number))], [number], "call")
+        model, number = idle_model()
         try:
-            return float(np.median(self._measure(model, [Tensor(np.ones(1, dtype=np.float32))])[0]))
+            return float(np.median(self._measure(model, [number])[0]))
         except RuntimeError:
             return 0.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placekit.cost_models.openvino.inputs import filled_request
+from placekit.cost_models.openvino.inputs import filled_request, idle_model
 from placekit.cost_models.openvino.machine import running_on
 from placekit.model.errors import ProfileError
 from placekit.model.platform import Device, Link
@@ -96,10 +96,5 @@ def _remote_time_s(context: Any, num_bytes: int) -> float:
 
 
 def _call_time_s(core: openvino.Core, device: str, num_bytes: int) -> float:
-    from openvino import Model, Tensor, Type
-    from openvino import opset13 as opset
-
-    numbers = opset.parameter([num_bytes // 4], Type.f32)
-    model = Model([opset.result(opset.relu(numbers))], [numbers], "transfer")
-    request = filled_request(core.compile_model(model, device), [Tensor(np.ones(num_bytes // 4, dtype=np.float32))])
-    return _median_time_s(request.infer)
+    model, numbers = idle_model(num_bytes // 4)
+    return _median_time_s(filled_request(core.compile_model(model, device), [numbers]).infer)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cost_models.base import Progress, report
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.pytorch.devices import RUN_FAILURES, first_line, synchronised
 from placekit.io.needs import require_torch
@@ -33,7 +34,6 @@ from placekit.pytorch.module import NODE
 from placekit.pytorch.state import is_in_place
 
 if TYPE_CHECKING:
-    from placekit.cost_models.base import Progress
     from placekit.pytorch.source import TorchSource
 
 __all__ = ["profile_ops", "time_calls"]
@@ -75,7 +75,7 @@ def profile_ops(
             key = walk.key_of[node]
             if key not in walk.measured:
                 walk.measured[key] = walk.measure(node, index, args, kwargs, repetitions)
-                _report(progress, len(walk.measured), len(walk.calls_of) + 1, lowered.program.nodes[index].module)
+                report(progress, len(walk.measured), len(walk.calls_of) + 1, lowered.program.nodes[index].module)
 
         try:
             # forward itself: calling a module of torch.fx prints its code when it fails
@@ -83,7 +83,7 @@ def profile_ops(
                 for done in range(repetitions):  # in turns, so that what the machine does meanwhile hits both alike
                     walk.time(inputs)
                     whole.append(_host_seconds([lambda: module.forward(*inputs)], synchronised(device), device))
-                    _report(progress, done + 1, repetitions, "runs")
+                    report(progress, done + 1, repetitions, "runs")
             else:
                 walk.run(inputs, measure)
                 if walk.is_supported:
@@ -97,11 +97,6 @@ def profile_ops(
 def _runs_in_context(device: str) -> bool:
     """Return whether a call is done when it returns, so that calls can be timed inside the whole program."""
     return device == "cpu"
-
-
-def _report(progress: Progress | None, done: int, total: int, label: str) -> None:
-    if progress is not None:
-        progress(done, total, label)
 
 
 def time_calls(calls: Sequence[Callable[[], Any]], repetitions: int, device: str = "cpu") -> NDArray[np.float64]:

@@ -9,8 +9,7 @@ from placekit.io.detect import kind_of_document
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.result_schema import ResultModel
 from placekit.model.errors import InvalidFileError
-from placekit.solve.result import Result, Status
-from placekit.solve.stop import StopReason
+from placekit.solve.result import Result
 
 __all__ = ["read_result", "write_result"]
 
@@ -48,9 +47,6 @@ def read_result(path: str | Path) -> Result:
     if kind != "result":
         raise InvalidFileError(f"{path}: a {kind} file is no result; give the NAME.result.json that `solve` wrote")
     model = validated(ResultModel, data, path)
-    for field, value, allowed in (("status", model.status, Status), ("stop_reason", model.stop_reason, StopReason)):
-        if value not in set(allowed):
-            raise InvalidFileError(f"{path}: {field} is {value!r}; it should be one of {', '.join(allowed)}")
     with blaming(path):
         result = Result.from_dict(model.model_dump(by_alias=True))
     placement, told = result.placement, model.placement_hash

@@ -13,8 +13,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from placekit.io.schema_fields import Count, Finite, FreeForm, Label, Name, NonNegative, Positive, Strict, Whole
 from placekit.model.teams import JOINT, teams_from_names
+from placekit.solve.result import SOLVER_TOLERANCE, Status
+from placekit.solve.stop import StopReason
 
-__all__ = ["CertificateModel", "ResultModel"]
+__all__ = ["CertificateModel", "EvidenceModel", "ResultModel"]
 
 
 class DeviceLoadModel(Strict):
@@ -66,13 +68,7 @@ class ScheduleModel(Strict):
 
 
 def _check_teams(placement: Mapping[str, str], device_names: Sequence[str]) -> None:
-    """Refuse a device that is none, or two teams that share one.
-
-    Raises
-    ------
-    ValueError
-        With the op and the name.
-    """
+    """Refuse a device that is none, or two teams that share one."""
     known = set(device_names)
     for op, name in placement.items():
         if name not in known and not known.issuperset(name.split(JOINT)):
@@ -221,13 +217,11 @@ CertificateModel = Annotated[
 ]
 
 
-class ResultModel(Strict):
-    """A result file."""
+class EvidenceModel(Strict):
+    """The answer and the evidence for it, which results of all kinds have."""
 
-    schema_: Literal["placekit/result/1"] = Field(alias="schema")
     model: str
     method: str
-    objective_name: str
     objective: NonNegative | None
     lower_bound: Finite | None
     bound_name: str | None
@@ -235,19 +229,36 @@ class ResultModel(Strict):
     status: str
     stop_reason: str
     runtime_s: NonNegative
-    tolerance: NonNegative = 1e-6  # what older files mean
+    tolerance: NonNegative = SOLVER_TOLERANCE  # what older files mean
     compile_s: NonNegative = 0.0
     load_s: NonNegative = 0.0
     evaluations: Count
     seed: Label
+    violations: list[ViolationModel]
+    trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]]
+    info: FreeForm = {}
+
+    @model_validator(mode="after")
+    def _words_are_known(self) -> Self:
+        for name, value, allowed in (("status", self.status, Status), ("stop_reason", self.stop_reason, StopReason)):
+            if value not in set(allowed):
+                raise ValueError(f"{name} is {value!r}; it should be one of {', '.join(allowed)}")
+        for at, line in enumerate(self.trace):
+            if line[0] is None:
+                raise ValueError(f"trace[{at}] has no time")
+        return self
+
+
+class ResultModel(EvidenceModel):
+    """A result file."""
+
+    schema_: Literal["placekit/result/1"] = Field(alias="schema")
+    objective_name: str
     device_loads: dict[str, NonNegative]
     devices: list[DeviceLoadModel]
     placement: dict[str, Name] | None
     steps: dict[str, Label] | None = None
     placement_hash: str | None = None
-    violations: list[ViolationModel]
-    trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]]
-    info: FreeForm = {}
     schedule: ScheduleModel | None = None
     problem_hash: str | None = None
     problem_terms: dict[str, str] | None = None
@@ -270,7 +281,4 @@ class ResultModel(Strict):
                 largest = max(getattr(self.schedule, name), default=-1)
                 if largest >= limit:
                     raise ValueError(f"schedule.{name} has index {largest}; there are {limit}")
-        for at, line in enumerate(self.trace):
-            if line[0] is None:
-                raise ValueError(f"trace[{at}] has no time")
         return self

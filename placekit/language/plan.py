@@ -211,11 +211,6 @@ def _whole(task: LanguageTask, *, alone: bool) -> tuple[LanguageTask, NDArray[np
     """Return the task in whole blocks, and the block of every op, as of `block_numbers`.
 
     What is before and behind the blocks may be on devices of its own if `alone`.
-
-    Raises
-    ------
-    InvalidProblemError
-        The model is no chain of blocks.
     """
     problem = task.problem
     blocks = block_numbers(problem.graph)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from placekit.model.errors import InvalidProblemError, PluginError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.problem import Problem
 from placekit.objectives.base import (
     BatchScore,
@@ -22,10 +22,7 @@ from placekit.objectives.makespan.objective import Makespan
 from placekit.objectives.offload_latency import OffloadLatency
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
-from placekit.solve.plugins import OpenTable, load, plugin_name
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from placekit.solve.plugins import OpenTable, load_class
 
 __all__ = [
     "OBJECTIVES",
@@ -63,14 +60,8 @@ def register_objective(objective: type[Objective]) -> None:
     OBJECTIVES.register(objective.name, objective)
 
 
-def _check(objective: Any, what: str) -> type[Objective]:
-    """Return the class if it is an execution model.
-
-    Raises
-    ------
-    InvalidProblemError
-        It is none.
-    """
+def _check(objective: Any, what: str) -> None:
+    """Refuse a class that is no execution model by an `InvalidProblemError`."""
     if not (isinstance(objective, type) and issubclass(objective, Objective)):
         raise InvalidProblemError(f"{what}: {objective!r} is no class derived from placekit.Objective")
     for attribute in ("name", "summary"):
@@ -82,26 +73,14 @@ def _check(objective: Any, what: str) -> type[Objective]:
         objective()
     except TypeError as error:
         raise InvalidProblemError(f"{what}: {objective.__name__} cannot be made without arguments: {error}") from None
-    return objective
-
-
-def _read(point: EntryPoint) -> type[Objective]:
-    try:
-        objective = _check(load(point), f"entry point '{point.name} = {point.value}' of package {plugin_name(point)}")
-    except InvalidProblemError as error:
-        raise PluginError(str(error)) from None
-    if objective.name != point.name:
-        raise PluginError(
-            f"entry point '{point.name} = {point.value}' of package {plugin_name(point)}: the objective calls itself "
-            f"{objective.name!r}; the two names must agree"
-        )
-    return objective
 
 
 Problem.default_objective = Throughput()
 
 OBJECTIVES: OpenTable[type[Objective]] = OpenTable(
-    "objective", {each.name: each for each in (Throughput, OffloadLatency, Makespan, SerialLatency)}, _read
+    "objective",
+    {each.name: each for each in (Throughput, OffloadLatency, Makespan, SerialLatency)},
+    lambda point: load_class(point, "objective", _check),
 )
 """Every objective by its name: placekit's own, those of plugins, those that were registered."""
 

@@ -25,7 +25,7 @@ from placekit.runtime.bundle import read_bundle, read_manifest
 from placekit.runtime.manifest import Manifest
 from placekit.runtime.openvino_tensors import CPU_F32, array_of, probe_model, run_compiled, run_once
 from placekit.runtime.stages import PlacedStage, StagePlan
-from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
+from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors, require_alike
 from placekit.runtime.torch_bundle import SCRIPT
 from placekit.runtime.torch_stages import TorchModel, to_array
 
@@ -74,9 +74,11 @@ def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | 
         for key, tensor, port in zip(stage.outputs, outputs, stage.model.outputs, strict=True):
             found = array_of(tensor)
             found = axes_of_model(found, expected[key].shape) if is_channels_last(port) else found
-            difference = relative_errors(expected[key], found)[1]
-            if difference > MOST_ERROR and _is_repeatable(plan, key, inputs, expected[key]):
-                raise _mismatch(stage.name, key[0], difference)
+            try:
+                require_alike(f"stage {stage.name!r}: its output {key[0]!r}", expected[key], found)
+            except OutputMismatchError:
+                if _is_repeatable(plan, key, inputs, expected[key]):
+                    raise
             tensors[key] = tensor
         readers -= Counter(stage.inputs)
         tensors = {key: tensor for key, tensor in tensors.items() if readers[key]}
@@ -95,13 +97,6 @@ def _is_repeatable(plan: StagePlan, key: Any, inputs: Sequence[openvino.Tensor],
     """Return True if the model repeats a tensor exactly; a model with unseeded random numbers does not."""
     (again,) = run_once(probe_model(plan.model, [key]), inputs)
     return relative_errors(np.asarray(expected), again)[1] <= MOST_ERROR
-
-
-def _mismatch(stage: str, name: str, difference: float) -> OutputMismatchError:
-    return OutputMismatchError(
-        f"stage {stage!r}: its output {name!r} differs from the whole model's by {difference:.2g} of its spread; "
-        f"{MOST_ERROR:g} is allowed"
-    )
 
 
 def _check_script(plan: StagePlan, manifest: Manifest, script: Path, progress: CheckProgress) -> str:
@@ -130,10 +125,8 @@ def _check_script(plan: StagePlan, manifest: Manifest, script: Path, progress: C
                     raise OutputMismatchError(
                         f"stage {stage.name!r}: {output.op!r} is not contiguous, and cannot be sent"
                     )
-                pair = (_real(expected[output.op]), _real(tensor[0]))
-                difference = relative_errors(*map(to_array, pair))[1]
-                if difference > MOST_ERROR:
-                    raise _mismatch(stage.name, output.op, difference)
+                pair = map(to_array, (_real(expected[output.op]), _real(tensor[0])))
+                require_alike(f"stage {stage.name!r}: its output {output.op!r}", *pair)
             progress(done, len(stages), "stages checked")
     return f"read back, one sample run through {len(stages)} stages on the CPU: outputs as the whole model's"
 

@@ -25,7 +25,6 @@ from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import (
     DeviceUnavailableError,
     ExecutionError,
-    OutputMismatchError,
     PlacekitError,
     UnsupportedProblemError,
 )
@@ -35,7 +34,7 @@ from placekit.runtime.hetero_script import fold_constants, set_affinities
 from placekit.runtime.openvino_tensors import run_once
 from placekit.runtime.plans import plan_stages
 from placekit.runtime.stages import StagePlan
-from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
+from placekit.runtime.tensor_checks import require_alike
 
 if TYPE_CHECKING:
     import openvino
@@ -181,12 +180,7 @@ def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:
     except RuntimeError as error:
         raise ExecutionError(f"HETERO:{','.join(targets)} does not run the model: {short_reason(error)}") from error
     for name, one, other in zip(plan.output_names, expected, found, strict=True):
-        error_of_output = relative_errors(one, other)[1]
-        if error_of_output > MOST_ERROR:
-            raise OutputMismatchError(
-                f"output {name!r} of HETERO:{','.join(targets)} differs from the whole model's by "
-                f"{error_of_output:.2g} of its spread; {MOST_ERROR:g} is allowed"
-            )
+        require_alike(f"output {name!r} of HETERO:{','.join(targets)}", one, other)
     return f"script read back, one sample run on HETERO:{','.join(targets)}: outputs as the whole model's"
 
 

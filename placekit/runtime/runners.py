@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -182,31 +183,28 @@ class _WholeRunner:
         """Let every request take the next sample whenever it is free."""
         lock = threading.Lock()
         done_s: list[float] = []
-        failures: list[BaseException] = []
-        begun, last_begun_s = 0, time.perf_counter()
+        begun, last_begun_s, has_failed = 0, time.perf_counter(), False
 
         def work(request: openvino.InferRequest) -> None:
-            nonlocal begun, last_begun_s
+            nonlocal begun, last_begun_s, has_failed
             while True:
                 with lock:
-                    if failures or is_enough(begun):
+                    if has_failed or is_enough(begun):
                         return
                     begun += 1
                     last_begun_s = time.perf_counter()
                 try:
                     request.infer(share_outputs=True)
-                except RuntimeError as error:
-                    failures.append(error)
-                    return
+                except RuntimeError:
+                    has_failed = True
+                    raise
                 done_s.append(time.perf_counter())
 
-        workers = [threading.Thread(target=work, args=(request,)) for request in self._many]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        if failures:
-            raise ExecutionError(f"the whole model failed: {failures[0]}") from failures[0]
+        try:
+            with ThreadPoolExecutor(len(self._many)) as pool:
+                list(pool.map(work, self._many))
+        except RuntimeError as error:
+            raise ExecutionError(f"the whole model failed: {error}") from error
         return sorted(done_s), last_begun_s
 
     def stage_times(self) -> StageTimes:

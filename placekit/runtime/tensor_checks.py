@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from placekit.model.errors import OutputMismatchError
 
-__all__ = ["MOST_ERROR", "TOLERANCES", "OutputCheck", "TensorCheck", "relative_errors"]
+__all__ = ["MOST_ERROR", "TOLERANCES", "OutputCheck", "TensorCheck", "relative_errors", "require_alike"]
 
 _BEYOND = 1e30
 """Numbers that stand for infinity, as in attention masks: they must agree, and do not count for the spread."""
@@ -166,6 +166,15 @@ class OutputCheck:
                 f"{self.first_mismatch} with executor {executor}; with the stages one after another all tensors are "
                 "equal"
             )
+
+
+def require_alike(what: str, expected: NDArray[Any], found: NDArray[Any]) -> None:
+    """Raise an `OutputMismatchError` if a tensor, called `what`, differs from the whole model's by `MOST_ERROR`."""
+    error = relative_errors(expected, found)[1]
+    if error > MOST_ERROR:
+        raise OutputMismatchError(
+            f"{what} differs from the whole model's by {error:.2g} of its spread; {MOST_ERROR:g} is allowed"
+        )
 
 
 def relative_errors(expected: NDArray[Any], found: NDArray[Any]) -> tuple[float, float]:

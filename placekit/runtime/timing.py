@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from placekit.cost_models.base import Progress
+from placekit.cost_models.base import Progress, report
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.measuring import LoadMeter, lock_path, measuring
 from placekit.cost_models.openvino.machine import cpu_name
@@ -202,7 +202,7 @@ class Timing:
                     break
                 is_quiet = field.run_round(num_rounds, cores)
                 num_rounds, num_quiet = num_rounds + 1, num_quiet + is_quiet
-                _report(progress, num_rounds, max(settings.rounds, num_rounds), "rounds")
+                report(progress, num_rounds, max(settings.rounds, num_rounds), "rounds")
             wall_s = time.perf_counter() - start
         return Timings(tuple(field.series), settings.max_foreign_load, wall_s)
 
@@ -214,11 +214,6 @@ def _framework(source: ModelSource) -> dict[str, str]:
     import openvino
 
     return {"openvino": str(openvino.__version__)}
-
-
-def _report(progress: Progress | None, done: int, total: int, label: str) -> None:
-    if progress is not None:
-        progress(done, total, label)
 
 
 class _Field:
@@ -238,7 +233,7 @@ class _Field:
         both: dict[Mode, float] = {"latency": settings.latency_s, "throughput": settings.throughput_s}
         self._bursts_s = {mode: duration_s for mode, duration_s in both.items() if duration_s}
         for index, contender in enumerate(contenders):
-            _report(progress, index, len(contenders), f"starting {contender.name}")
+            report(progress, index, len(contenders), f"starting {contender.name}")
             with self._excused(index):
                 process = stack.enter_context(
                     TimedProcess(source, contender, seed=settings.seed, timeout_s=settings.timeout_s)

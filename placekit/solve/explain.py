@@ -289,16 +289,13 @@ def _worth(problem: Problem, device: int, is_used: bool, now_s: float, time_limi
     changed = without_device(problem, device)
     if isinstance(changed, str):
         return Worth(name, None, None, None, is_proven=False, why_not=changed)
-    for method in METHODS:
-        try:
-            result = solve(changed, method, stop=MaxRuntime(time_limit_s))
-        except UnsupportedProblemError:
-            continue
-        found, is_proven = result.objective, result.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        factor = found / now_s if found is not None and now_s > 0 else None
-        is_needed = result.status is Status.INFEASIBLE
-        return Worth(name, found, result.lower_bound, factor, is_proven=is_proven, is_needed=is_needed)
-    return Worth(name, None, None, None, is_proven=False, why_not="no method supports the problem without it")
+    result = _solved(changed, time_limit_s)
+    if result is None:
+        return Worth(name, None, None, None, is_proven=False, why_not="no method supports the problem without it")
+    found, is_proven = result.objective, result.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    factor = found / now_s if found is not None and now_s > 0 else None
+    is_needed = result.status is Status.INFEASIBLE
+    return Worth(name, found, result.lower_bound, factor, is_proven=is_proven, is_needed=is_needed)
 
 
 def _placement_of(problem: Problem, answer: Placement | Result) -> tuple[Placement, float | None]:
@@ -428,10 +425,17 @@ def _carried(placement: Placement, problem: Problem) -> Placement:
 
 
 def _solve(problem: Problem, start: Placement, what: str, constraint: str | None, time_limit_s: float) -> WhatIf:
+    result = _solved(problem, time_limit_s, start)
+    if result is None:
+        return WhatIf(what, constraint, None, None, None, 0.0)
+    return WhatIf(what, constraint, result.objective, result.lower_bound, result.method, result.runtime_s)
+
+
+def _solved(problem: Problem, time_limit_s: float, start: Placement | None = None) -> Result | None:
+    """Return the result of the first of `METHODS` that supports a problem; None if none does."""
     for method in METHODS:
         try:
-            result = solve(problem, method, stop=MaxRuntime(time_limit_s), warm_start=start)
+            return solve(problem, method, stop=MaxRuntime(time_limit_s), warm_start=start)
         except UnsupportedProblemError:
             continue
-        return WhatIf(what, constraint, result.objective, result.lower_bound, method, result.runtime_s)
-    return WhatIf(what, constraint, None, None, None, 0.0)
+    return None

@@ -130,55 +130,25 @@ OWN = {
     "metis": MethodEntry("placekit.solvers.generic.metis:Metis", "baseline", requires=("pymetis",), extra="partition"),
     **{
         name: MethodEntry({"makespan": f"placekit.solvers.makespan.lists.schedulers:{scheduler}"})
-        for name, scheduler in {
-            "heft": "Heft",
-            "m-topo": "MTopo",
-            "m-etf": "MEtf",
-            "m-sct": "MSct",
-        }.items()
+        for name, scheduler in (("heft", "Heft"), ("m-topo", "MTopo"), ("m-etf", "MEtf"), ("m-sct", "MSct"))
     },
-    "hsdag": MethodEntry(
-        "placekit.learned.hsdag.method:Hsdag",
-        "learned",
-        "best placement seen during training; no bound",
-        ("torch", "torch_geometric"),
-        "learned",
-    ),
-    "gdp": MethodEntry(
-        "placekit.learned.gdp:Gdp",
-        "learned",
-        "best placement seen during training; no bound",
-        ("torch", "torch_geometric"),
-        "learned",
-    ),
-    "placeto": MethodEntry(
-        "placekit.learned.placeto:Placeto",
-        "learned",
-        "best placement seen during training; no bound",
-        ("torch", "torch_geometric"),
-        "learned",
-    ),
-    "rnn": MethodEntry(
-        "placekit.learned.rnn:Rnn",
-        "learned",
-        "best placement seen during training; no bound",
-        ("torch",),
-        "learned",
-    ),
-    "doppler": MethodEntry(
-        "placekit.learned.doppler.method:Doppler",
-        "learned",
-        "best placement seen during training; no bound",
-        ("torch", "torch_geometric"),
-        "learned",
-    ),
-    "imitation": MethodEntry(
-        "placekit.learned.imitation.method:Imitation",
-        "learned",
-        "best placement seen during training; no bound",
-        ("torch",),
-        "learned",
-    ),
+    **{
+        name: MethodEntry(
+            f"placekit.learned.{target}",
+            "learned",
+            "best placement seen during training; no bound",
+            ("torch", *more),
+            "learned",
+        )
+        for name, target, *more in (
+            ("hsdag", "hsdag.method:Hsdag", "torch_geometric"),
+            ("gdp", "gdp:Gdp", "torch_geometric"),
+            ("placeto", "placeto:Placeto", "torch_geometric"),
+            ("rnn", "rnn:Rnn"),
+            ("doppler", "doppler.method:Doppler", "torch_geometric"),
+            ("imitation", "imitation.method:Imitation"),
+        )
+    },
     "policy-free": MethodEntry(
         "placekit.benchmarks.policy_free:PolicyFree",
         "baseline",

@@ -17,7 +17,7 @@ from placekit.model.errors import InvalidProblemError, PluginError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["OpenTable", "load", "plugin_name"]
+__all__ = ["OpenTable", "load_class"]
 
 logger = logging.getLogger(__name__)
 
@@ -105,13 +105,27 @@ class OpenTable(Mapping[str, T], Generic[T]):
         return sum(1 for _ in self)
 
 
-def plugin_name(point: EntryPoint) -> str:
-    """Return the name of the package that brings an entry point."""
-    return repr(point.dist.name if point.dist else point.value)
-
-
 def _of(point: EntryPoint) -> str:
-    return f"plugin {plugin_name(point)}"
+    return f"plugin {(point.dist.name if point.dist else point.value)!r}"
+
+
+def load_class(point: EntryPoint, what: str, check: Callable[[Any, str], object]) -> Any:
+    """Return the class of an entry point, which `check` refuses by an `InvalidProblemError` if it is no `what`.
+
+    Raises
+    ------
+    PluginError
+        It cannot be imported, is refused, or calls itself otherwise than the entry point.
+    """
+    brought = load(point)
+    whose = f"{_of(point)}: its entry point '{point.name} = {point.value}'"
+    try:
+        check(brought, whose)
+    except InvalidProblemError as error:
+        raise PluginError(str(error)) from None
+    if brought.name != point.name:
+        raise PluginError(f"{whose}: the {what} calls itself {brought.name!r}; the two names must agree")
+    return brought
 
 
 def load(point: EntryPoint) -> Any:

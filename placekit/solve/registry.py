@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from placekit.kernels import preparing
 from placekit.model.errors import (
     InvalidProblemError,
-    PluginError,
     SolverUnavailableError,
     UnknownNameError,
     UnknownParameterError,
@@ -21,7 +20,7 @@ from placekit.model.errors import (
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
 from placekit.solve.method_table import ANY, COMPOSED, OWN, MethodEntry, Target
-from placekit.solve.plugins import OpenTable, load, plugin_name
+from placekit.solve.plugins import OpenTable, load_class
 from placekit.solve.relaxed import knows_links, why_not, work
 from placekit.solve.stop import StopReason
 
@@ -250,15 +249,7 @@ def close(name: str, run: Run, reason: StopReason) -> StopReason:
 def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:
     """Return a class of the table, imported if need be."""
     if plugin is not None:
-        brought = load(plugin)
-        whose = f"plugin {plugin_name(plugin)}: its entry point '{plugin.name} = {plugin.value}'"
-        try:
-            _check(brought, whose)
-        except InvalidProblemError as error:
-            raise PluginError(str(error)) from None
-        if brought.name != plugin.name:
-            raise PluginError(f"{whose}: the method calls itself {brought.name!r}; the two names must agree")
-        return brought  # type: ignore[no-any-return]  # checked
+        return load_class(plugin, "method", _check)  # type: ignore[no-any-return]  # checked
     if isinstance(target, type):
         return target
     return _imported(target)
@@ -292,13 +283,7 @@ def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def _check(method: Any, what: str) -> None:
-    """Refuse a class that is no method.
-
-    Raises
-    ------
-    InvalidProblemError
-        With the reason.
-    """
+    """Refuse a class that is no method by an `InvalidProblemError`."""
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise InvalidProblemError(f"{what} is no class derived from placekit.Method")
     if not isinstance(getattr(method, "name", None), str):

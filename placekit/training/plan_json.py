@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from placekit.io.atomic import write_json
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schema_fields import Finite, NonNegative, Positive, Strict, Text, Whole
-from placekit.model.errors import InvalidFileError
-from placekit.solve.result import SOLVER_TOLERANCE, Status
-from placekit.solve.stop import StopReason
+from placekit.io.result_schema import EvidenceModel
+from placekit.io.schema_fields import NonNegative, Positive, Strict, Text, Whole
 from placekit.training.result import PlanResult
 
 __all__ = ["TrainingPlanModel", "read_plan", "write_plan"]
@@ -53,43 +51,17 @@ class _StageModel(Strict):
         return self
 
 
-class _ViolationModel(Strict):
-    constraint: Text
-    message: str
-    op: Text | None
-    device: Text | None
-    amount: Finite
-    unit: Text
-
-
-class TrainingPlanModel(Strict):
+class TrainingPlanModel(EvidenceModel):
     """File of a training plan, as `placekit train-plan` writes it."""
 
     schema_: Annotated[Literal["placekit/training-plan/1"], Field(alias="schema")]
-    model: Text
-    method: Text
     objective_name: Literal["training-plan"]
-    objective: NonNegative | None
-    lower_bound: Finite | None
-    bound_name: Text | None
-    gap: NonNegative | None
-    status: Text
-    stop_reason: Text
-    runtime_s: NonNegative
-    tolerance: NonNegative = SOLVER_TOLERANCE  # the tolerance of older files
-    compile_s: NonNegative = 0.0
-    load_s: NonNegative = 0.0
-    evaluations: _Count
-    seed: Whole
     num_devices: _Degree
     memory_bytes: Positive
     bandwidth_bytes_per_s: Positive
     num_microbatches: _Degree
     layers: Annotated[list[Text], Field(min_length=1)]
     stages: list[_StageModel] | None
-    violations: list[_ViolationModel]
-    trace: list[tuple[NonNegative, Finite | None, Finite | None]]
-    info: dict[str, JsonValue]
 
     @model_validator(mode="after")
     def _layers_exist(self) -> TrainingPlanModel:
@@ -119,12 +91,6 @@ def read_plan(path: str | Path) -> PlanResult:
     InvalidFileError
         The file is broken or is no training plan; the message names the file, the place, the value and the bound.
     """
-    data = read_json(path)
-    if isinstance(data, dict) and isinstance(data.get("trace"), list):  # JSON has no tuples
-        data = data | {"trace": [tuple(line) if isinstance(line, list) else line for line in data["trace"]]}
-    model = validated(TrainingPlanModel, data, path)
-    for field, value, allowed in (("status", model.status, Status), ("stop_reason", model.stop_reason, StopReason)):
-        if value not in set(allowed):
-            raise InvalidFileError(f"{path}: {field} is {value!r}; it should be one of {', '.join(allowed)}")
+    model = validated(TrainingPlanModel, read_json(path), path)
     with blaming(path):
         return PlanResult.from_dict(model.model_dump(by_alias=True))

@@ -227,22 +227,16 @@ class TrainingProblem:
         InvalidProblemError
             There is a cycle.
         """
-        import heapq
+        import networkx
 
-        missing = [len(before) for before in self.predecessors]
-        ready = [layer for layer, count in enumerate(missing) if count == 0]
-        order: list[int] = []
-        while ready:
-            layer = heapq.heappop(ready)
-            order.append(layer)
-            for successor in self.successors[layer]:
-                missing[successor] -= 1
-                if missing[successor] == 0:
-                    heapq.heappush(ready, successor)
-        if len(order) < self.num_layers:
-            stuck = next(layer for layer, count in enumerate(missing) if count > 0)
-            raise InvalidProblemError(f"layers form a cycle; one of them is {self.layers[stuck].name!r}")
-        return tuple(order)
+        graph: networkx.DiGraph[int] = networkx.DiGraph()
+        graph.add_nodes_from(range(self.num_layers))
+        graph.add_edges_from((edge.source, edge.target) for edge in self.edges)
+        try:
+            return tuple(networkx.lexicographical_topological_sort(graph))
+        except networkx.NetworkXUnfeasible:
+            stuck = min(source for source, _ in networkx.find_cycle(graph))
+            raise InvalidProblemError(f"layers form a cycle; one of them is {self.layers[stuck].name!r}") from None
 
     def _check_edges(self) -> None:
         seen: set[tuple[int, int]] = set()

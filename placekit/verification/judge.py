@@ -17,7 +17,7 @@ from placekit.verification.exact import ExactProblem, fits
 from placekit.verification.graphs import topological_positions
 from placekit.verification.timeline import makespan
 
-__all__ = ["CONSTRAINTS", "broken_constraints", "not_contiguous", "objective"]
+__all__ = ["CONSTRAINTS", "broken_constraints", "not_contiguous", "objective", "unit_ends"]
 
 CONSTRAINTS = ("support", "memory", "pin", "colocation", "team", "contiguity", "order", "calls")
 """What a placement can break; the last two are of the execution models."""
@@ -53,8 +53,8 @@ def objective(
         cost = Fraction(variant.subgraph_cost_s) * num_subgraphs(exact, device)
         return exact.seconds(sum(work(exact, device)) + sum(moved(exact, device))) + cost
     if isinstance(variant, OffloadLatency):
-        ends = _offload_ends(exact, device, step)
-        return None if ends is None else exact.seconds(max(ends))
+        found = unit_ends(exact, device, step)
+        return None if found is None else exact.seconds(max(found[1]))
     if isinstance(variant, Makespan):
         ticks = makespan(exact, device, step, variant)
         return None if ticks is None else exact.seconds(ticks)
@@ -129,45 +129,56 @@ def num_subgraphs(exact: ExactProblem, device: list[int]) -> int:
 
 
 def _units(exact: ExactProblem, device: list[int], step: list[int] | None) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the unit of every op, and (device, step) of every unit; a host op is a unit by itself, its step is -1."""
+    """Return the unit of every op, and (device, step) of every unit; a host op is a unit by itself, its step is -1.
+
+    An op on device -1, which is not placed yet, has unit -1.
+    """
     rank = {s: at for at, s in enumerate(sorted(set(step)))} if step is not None else {}
     number: dict[tuple[int, int, int], int] = {}
     unit = []
     for op, d in enumerate(device):
         turn = 0 if step is None else rank[step[op]]
         key = (d, -1, op) if exact.is_host[d] else (d, turn, 0)
-        unit.append(number.setdefault(key, len(number)))
+        unit.append(-1 if d < 0 else number.setdefault(key, len(number)))
     return unit, [(d, turn) for d, turn, _ in number]
 
 
-def _offload_ends(exact: ExactProblem, device: list[int], step: list[int] | None) -> list[int] | None:
-    """``[num_units]`` ticks at which every call and host op ends; None if calls wait for each other."""
+def unit_ends(
+    exact: ExactProblem, device: list[int], step: list[int] | None = None
+) -> tuple[list[int], list[int]] | None:
+    """Return the unit of every op, and the ticks at which every call and host op ends; None if calls wait in a circle.
+
+    Ops on device -1 are left out; a tensor of theirs counts where it is known to be split.
+    """
     unit, facts = _units(exact, device, step)
     takes = [0] * len(facts)
     following: list[set[int]] = [set() for _ in facts]
     for op, d in enumerate(device):
-        takes[unit[op]] += exact.ticks(op, d)
+        if d >= 0:
+            takes[unit[op]] += exact.ticks(op, d)
     for t, producer in enumerate(exact.producer):
-        source = unit[producer]
-        others = {unit[reader] for reader in exact.readers[t]} - {source}
-        following[source] |= others
-        for u in others | ({source} if others else set()):
+        touched = {unit[op] for op in (producer, *exact.readers[t])} - {-1}
+        if len(touched) < 2:
+            continue
+        for u in touched:
             d, turn = facts[u]
             if turn >= 0:  # a host works in host memory
                 takes[u] += exact.transfer[t][exact.kind[d]]
+        if unit[producer] >= 0:
+            following[unit[producer]] |= touched - {unit[producer]}
     calls = sorted((d, turn, u) for u, (d, turn) in enumerate(facts) if turn >= 0)
     for (d, _, before), (other, _, after) in pairwise(calls):
         if d == other:
             following[before].add(after)
     position = topological_positions(len(facts), [list(targets) for targets in following])
+    if None in position:
+        return None
     start, end = [0] * len(facts), [0] * len(facts)
-    for u in sorted(range(len(facts)), key=lambda u: -1 if position[u] is None else int(position[u] or 0)):
-        if position[u] is None:
-            return None
+    for u in sorted(range(len(facts)), key=lambda u: position[u] or 0):
         end[u] = start[u] + takes[u]
         for target in following[u]:
             start[target] = max(start[target], end[u])
-    return end
+    return unit, end
 
 
 def broken_constraints(

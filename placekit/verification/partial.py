@@ -15,7 +15,7 @@ ended, and none joins it later, because calls that wait for each other cannot be
 from __future__ import annotations
 
 from placekit.verification.exact import ExactProblem
-from placekit.verification.graphs import topological_positions
+from placekit.verification.judge import unit_ends
 
 __all__ = ["least_latency", "least_makespan", "work_from"]
 
@@ -80,32 +80,13 @@ def least_latency(exact: ExactProblem, device: list[int], rest: list[int] | None
     rest
         What `work_from` says, if no op that is placed needs one that is not; else None.
     """
-    unit = [-1 if d < 0 else exact.num_devices + op if exact.is_host[d] else d for op, d in enumerate(device)]
-    number = {u: at for at, u in enumerate(sorted({u for u in unit if u >= 0}))}
-    takes, after = [0] * len(number), [0] * len(number)
-    following: list[set[int]] = [set() for _ in number]
-    for op, d in enumerate(device):
-        if d >= 0:
-            takes[number[unit[op]]] += exact.ticks(op, d)
-    for t, producer in enumerate(exact.producer):
-        if unit[producer] >= 0 and rest is not None:
-            u = number[unit[producer]]
-            after[u] = max([after[u], *(rest[reader] for reader in exact.readers[t] if device[reader] < 0)])
-        touched = {unit[op] for op in (producer, *exact.readers[t])} - {-1}
-        if len(touched) < 2:
-            continue
-        for u in touched:
-            if u < exact.num_devices:  # a host works in host memory
-                takes[number[u]] += exact.transfer[t][exact.kind[u]]
-        if unit[producer] >= 0:
-            following[number[unit[producer]]] |= {number[u] for u in touched - {unit[producer]}}
-    position = topological_positions(len(number), [list(targets) for targets in following])
-    if None in position:
+    found = unit_ends(exact, device)
+    if found is None:
         return None
-    start, most = [0] * len(number), 0
-    for u in sorted(range(len(number)), key=lambda u: position[u] or 0):
-        end = start[u] + takes[u]
-        most = max(most, end + after[u])
-        for target in following[u]:
-            start[target] = max(start[target], end)
+    unit, end = found
+    most = max(end, default=0)
+    for t, producer in enumerate(exact.producer if rest is not None else ()):
+        if rest is not None and unit[producer] >= 0:
+            waiting = (rest[reader] for reader in exact.readers[t] if device[reader] < 0)
+            most = max([most, *(end[unit[producer]] + ticks for ticks in waiting)])
     return most
