@@ -88,7 +88,7 @@ class Analytic:
     __repr__ = short_repr
 
     @classmethod
-    def from_platform_file(cls, platform: Platform, *, fuse: bool = True) -> Analytic:
+    def from_platform_file(cls, platform: Platform) -> Analytic:
         """Return the model with the specs that the file of a platform names or describes.
 
         Raises
@@ -100,7 +100,7 @@ class Analytic:
         """
         own = {name: spec_from_values(name, values) for name, values in platform.specs.items()}
         named = {kind: name for kind, name in platform.spec_of_kind.items() if kind in platform.kinds}
-        return cls({kind: own.get(name) or get_spec(name) for kind, name in named.items()}, fuse)
+        return cls({kind: own.get(name) or get_spec(name) for kind, name in named.items()})
 
     @property
     def name(self) -> str:

@@ -175,7 +175,7 @@ def _adopt(nodes: Sequence[RuntimeNode], node_group: list[int]) -> None:
 def merge_cycles(graph: OpGraph, op_group: NDArray[np.int64]) -> NDArray[np.int64]:
     """Merge the groups that lie on a common cycle of the group graph; number groups by their first op.
 
-    Labels are ``0 .. num_groups - 1`` then, and the graph of the groups has no cycle.
+    The new labels are ``0 .. num_groups - 1``, and their graph has no cycle.
     """
     _, group = np.unique(op_group, return_inverse=True)
     senders, receivers = group[graph.senders], group[graph.receivers]

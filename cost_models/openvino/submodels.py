@@ -55,14 +55,13 @@ def profile_submodels(
     properties: Mapping[str, str],
     repetitions: int,
     seed: int = 0,
-    op_group: NDArray[np.int64] | None = None,
     progress: Progress | None = None,
 ) -> KindProfile:
     """Measure `model` on `device`, one submodel per group.
 
     The groups are those of `cpu_groups`; every group is timed `repetitions` times at least.
     """
-    groups = cpu_groups(core, model, graph, seed) if op_group is None else op_group
+    groups = cpu_groups(core, model, graph, seed)
     num_groups = int(groups.max()) + 1
     stages = split_model(model, dict(zip(graph.op_names, groups.tolist(), strict=True)))
     timer = _StageTimer(core, device, compile_properties(device, properties), repetitions)

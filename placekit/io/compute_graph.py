@@ -31,7 +31,6 @@ TICKS_PER_S = 1e10
 def read_compute_graph(
     path: str | Path,
     *,
-    num_devices: int | None = None,
     objective: Objective | None = None,
     contiguity: Contiguity | str | None = None,
     name: str | None = None,
@@ -41,9 +40,7 @@ def read_compute_graph(
     Parameters
     ----------
     path
-        The file.
-    num_devices
-        Equal devices ``gpu.0``, ...; by default 8 if the file's name begins with ``8gpu``, else 4, as published.
+        The file. There are 8 equal devices ``gpu.0``, ... if its name begins with ``8gpu``, else 4, as published.
     objective, contiguity, name
         What to minimise, `Makespan` by default; what the ops of a device must form; the file's name by default.
 
@@ -77,5 +74,5 @@ def read_compute_graph(
         seconds = np.array([[float(row[1]), float(row[2])] for row in read]) / TICKS_PER_S
         transfer_s = seconds[graph.tensor_producer, 1:] / 2
         costs = CostTable(("gpu",), seconds[:, :1], transfer_s, np.zeros(num_ops), provenance={"source": "DOPPLER"})
-        platform = Platform.of(gpu=num_devices or (8 if stem.startswith("8gpu") else 4))
+        platform = Platform.of(gpu=8 if stem.startswith("8gpu") else 4)
         return Problem(graph, platform, costs, Makespan() if objective is None else objective, contiguity)  # type: ignore[arg-type]  # names are converted

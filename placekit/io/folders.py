@@ -26,7 +26,7 @@ def write_folder(
 ) -> None:
     """Let `write` fill a new folder, and put it in the place of `folder`; one of the same kind is replaced.
 
-    `what` the folder is stands in messages. `is_one` says of a folder that is there why it is none; None if it is one.
+    Messages call the folder `what`. `is_one` says of a folder that is there why it is none; None if it is one.
     The parent of the folder must exist.
 
     Raises

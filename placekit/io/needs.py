@@ -13,7 +13,7 @@ __all__ = ["require", "require_onnx", "require_torch"]
 def require(package: str, what: str, *, called: str, install: str) -> ModuleType:
     """Return a package.
 
-    The message begins with `what` needs the package, as it is `called`, and says what to `install`.
+    The message of the error says `what` needs the package, how it is `called`, and what to `install`.
 
     Raises
     ------

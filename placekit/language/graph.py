@@ -92,9 +92,7 @@ def tokens_cached(phase: Phase, window: int | None = None) -> float:
     return (inside * start + phase.tokens * inside * (inside - 1) / 2 + (phase.count - inside) * window) / phase.count
 
 
-def model_step(
-    model: ModelDescription, phase: Phase, *, batch: int = 1, cache_precision: str = "f16", name: str | None = None
-) -> ModelStep:
+def model_step(model: ModelDescription, phase: Phase, *, batch: int = 1, cache_precision: str = "f16") -> ModelStep:
     """Return the graph of one step of `phase` for `batch` sequences.
 
     `batch` sequences take the step together.
@@ -127,7 +125,7 @@ def model_step(
     last = parts[-1].path
     edges = [(source, part.path) for part in parts for source in part.inputs]
     graph = OpGraph.from_edges(
-        [*(part.path for part in parts), OUTPUT], [*edges, (last, OUTPUT)], name=name or model.name,
+        [*(part.path for part in parts), OUTPUT], [*edges, (last, OUTPUT)], name=model.name,
         op_types=[*(part.op_type for part in parts), "Result"], output_bytes=[*written, 0.0],
     )  # fmt: skip
     graph = graph.replace(op_flops=np.array([*flops, 0.0]), op_weight_bytes=np.array([*read, 0.0]))

@@ -70,7 +70,7 @@ def openvino_baselines(graph: OpGraph, platform: Platform) -> tuple[Contender, .
 
 
 def torch_baselines(
-    source: TorchSource, problem: Problem, executor: Executor, queue_size: int = 2, seed: int = 0
+    source: TorchSource, problem: Problem, executor: Executor, queue_size: int = 2
 ) -> tuple[Placed, ...]:
     """Return what a placement of `source` is timed against, beside single devices.
 
@@ -86,7 +86,7 @@ def torch_baselines(
         found.append(Placed("all cores", on_one_device(graph, whole, 0), whole, "serial"))
     if platform.num_devices > 1:
         best = max(
-            random_cuts(source, problem, seed),
+            random_cuts(source, problem, seed=0),
             key=lambda each: predict(problem, each, is_serial=executor == "serial").throughput_per_s,
         )
         splits = {
@@ -136,12 +136,12 @@ def _by_share(source: TorchSource, problem: Problem, size: NDArray[np.float64], 
     return _in_order(problem, [device_of_layer.get(each, 0) for each in layer])
 
 
-def random_cuts(source: TorchSource, problem: Problem, seed: int, number: int = _NUM_RANDOM) -> list[Placement]:
+def random_cuts(source: TorchSource, problem: Problem, seed: int) -> list[Placement]:
     """Return placements that cut the order of the ops at random places, one part per device."""
     rng = np.random.default_rng(seed)
     graph, count = source.graph, problem.platform.num_devices
     found = []
-    for _ in range(number):
+    for _ in range(_NUM_RANDOM):
         cuts = np.sort(rng.choice(np.arange(1, graph.num_ops), size=min(count, graph.num_ops) - 1, replace=False))
         found.append(_in_order(problem, np.searchsorted(cuts, graph.rank, side="right").tolist()))
     return found
