@@ -89,13 +89,7 @@ def _drop_oldest(folder: Path) -> None:
 
 
 def result_file(path: Path) -> Path:
-    """Return the result file of `path`: the file itself, or the result that `solve` wrote beside a placement.
-
-    Raises
-    ------
-    InvalidFileError
-        A placement without its result beside it.
-    """
+    """Return the result file of `path`: the file itself, or the result that `solve` wrote beside a placement."""
     from placekit.io.detect import kind_of_file
     from placekit.io.placement_json import read_placement
     from placekit.io.result_json import read_result
@@ -114,15 +108,6 @@ def answered_problem(file: Path, result: Result, source: Path | None, asked: Tas
 
     That is the kept one, if neither `source` nor any option is given. Else it is read from `source` (by default the
     file of the same name) with the options, and with the costs of the kept one if they are of that model.
-
-    Raises
-    ------
-    InvalidFileError
-        There is no file of the same name.
-    InvalidProblemError
-        The problem that was read is another one than the result's; the message names what differs.
-    PlacekitError
-        As `read_task`.
     """
     kept = kept_problem(result.problem_hash)
     if kept is not None and source is None and asked == TaskOptions():
@@ -151,13 +136,7 @@ def _objective_of(result: Result, source: Path) -> str | None:
 
 
 def problem_file_of(result: Path) -> Path:
-    """Return the file with the same name that a result can be of, from its folder or the current one.
-
-    Raises
-    ------
-    InvalidFileError
-        There is none.
-    """
+    """Return the file with the same name that a result can be of, from its folder or the current one."""
     from placekit.io.model import MODEL_SUFFIXES
 
     stem = result.name.removesuffix(".json").removesuffix(".result")

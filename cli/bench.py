@@ -42,13 +42,7 @@ class Choice:
     case: list[str] | None = option(None, "Only this case; repeatable.", "ID")
 
     def of(self, jobs: list[Job]) -> list[Job]:
-        """Return the chosen ones of `jobs`.
-
-        Raises
-        ------
-        PlacekitError
-            A name that no job has.
-        """
+        """Return the chosen ones of `jobs`."""
         workload = self.workload and [self.workload]
         jobs = _chosen(jobs, "--method", self.method, lambda job: (job.case.method, str(job.facts["label"])))
         jobs = _chosen(jobs, "--workload", workload, lambda job: (str(job.facts["model"]),), str.__contains__)
@@ -115,13 +109,7 @@ def _chosen(
     names_of: Callable[[Job], tuple[str, ...]],
     has: Callable[[str, str], bool] = str.__eq__,
 ) -> list[Job]:
-    """Return the jobs of which a name is, or contains, one of the wanted names; without wanted names, all jobs.
-
-    Raises
-    ------
-    UnknownNameError
-        A wanted name that no job has.
-    """
+    """Return the jobs of which a name is, or contains, one of the wanted names; without wanted names, all jobs."""
     if not wanted or not jobs:  # what is left out of a suite without jobs is told
         return jobs
     known = (name for job in jobs for name in names_of(job))

@@ -110,13 +110,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def check_writable(*paths: Path) -> None:
-    """Refuse outputs that could not be written at the end of a long run.
-
-    Raises
-    ------
-    PlacekitError
-        A folder that does not exist or cannot be written, or a path that is a folder itself.
-    """
+    """Refuse outputs that could not be written at the end of a long run."""
     for path in paths:
         try:
             _check_writable(path)

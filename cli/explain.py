@@ -54,11 +54,6 @@ def _explain_training(plan: Path, source: Path | None, time_limit_s: float, *, a
     """Explain a training plan; `source` is its problem file or named transformer.
 
     Machine and batch are those of the plan; questions are asked without restrictions.
-
-    Raises
-    ------
-    InvalidProblemError
-        No source, or one that the plan is not of.
     """
     from placekit.cli.train_plan import TrainingOptions, read_training
     from placekit.solvers.training_plan.solve import solve_plan

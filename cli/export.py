@@ -78,25 +78,13 @@ class ExportOptions:
     as_json: JsonOption = False
 
     def target(self, model: Path, placement: Path, default: str) -> Path:
-        """Return the path of the export.
-
-        Raises
-        ------
-        InvalidProblemError
-            The export would overwrite an input.
-        """
+        """Return the path of the export."""
         target = self.output or Path(default)
         _refuse_overwriting(target, (model, placement))
         return target
 
     def placed(self, model: Path, placement: Path) -> tuple[ModelSource, Platform, Placement]:
-        """Return the model, its devices and its placement.
-
-        Raises
-        ------
-        PlacekitError
-            Bad input, or devices that this machine lacks.
-        """
+        """Return the model, its devices and its placement."""
         source = read_source(model, self.shape)
         devices = self.platform.of_answer(placement).resolve(source)
         return source, devices, read_placed(placement, source.graph, devices, self.default_device)

@@ -56,13 +56,7 @@ class OutputFiles:
 
     @classmethod
     def of(cls, source: Path, out: Path | None) -> OutputFiles:
-        """Return the files for the input `source` and the option ``-o``.
-
-        Raises
-        ------
-        PlacekitError
-            A file that would overwrite the input, or that cannot be written.
-        """
+        """Return the files for the input `source` and the option ``-o``."""
         placement = Path(f"{stem_of(source)}.placement.json") if out is None else out
         check_writable(placement)
         result = None if is_special(placement) else result_beside(placement)
@@ -93,11 +87,6 @@ class OutputFiles:
         An answer to another problem is replaced, and stderr says which.
 
         With `certificate`, the result's certificate is written if it proves the whole bound.
-
-        Raises
-        ------
-        PlacekitError
-            A file that cannot be written.
         """
         before = self._before()
         if before is not None and before.problem_hash != result.problem_hash:
@@ -185,13 +174,7 @@ def _other_problem(before: Result, problem: Problem) -> str:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename `path` to a name that is free: with ``.old``, or a number behind that, at its end.
-
-    Raises
-    ------
-    PlacekitError
-        The folder cannot be written.
-    """
+    """Rename `path` to a name that is free: with ``.old``, or a number behind that, at its end."""
     names = (path.with_name(f"{path.name}.old{number or ''}") for number in count())
     target = next(name for name in names if not name.exists())
     try:

@@ -69,13 +69,7 @@ class TableOfCommands(TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments begin with.
-
-        Raises
-        ------
-        UnknownNameError
-            No command has that name; the message lists them.
-        """
+        """Return the command that the arguments begin with."""
         if not args[0].startswith("-") and args[0] not in self.summaries:
             known = ", ".join(self.summaries)
             raise UnknownNameError(

@@ -19,13 +19,7 @@ __all__ = ["launch_lines", "refuse_apart", "servers"]
 
 
 def servers(runtime: str, problem: Problem[Any], placement: Placement) -> dict[str, RuntimeArguments]:
-    """Return the arguments of every server: of one, called ``""``, or of one for each phase.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A placement that the runtime cannot be told.
-    """
+    """Return the arguments of every server: of one, called ``""``, or of one for each phase."""
     served = problem.costs.provenance.get("serving", {})
     if not are_apart(problem):
         return {"": runtime_arguments(runtime, problem.graph, problem.platform, placement, served)}
@@ -34,13 +28,7 @@ def servers(runtime: str, problem: Problem[Any], placement: Placement) -> dict[s
 
 
 def refuse_apart(runtime: str, problem: Problem[Any]) -> None:
-    """Refuse a problem with the phases apart, unless the runtime has servers of one phase.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        With the runtimes that have.
-    """
+    """Refuse a problem with the phases apart, unless the runtime has servers of one phase."""
     able = [name for name, each in RUNTIMES.items() if each.has_phases_apart]
     if are_apart(problem) and runtime not in able:
         raise UnsupportedProblemError(

@@ -125,13 +125,7 @@ def _method_of(policy: Path | None) -> str:
 
 
 def _check_reward(run: TrainingRun, model: Path) -> None:
-    """Refuse measured rewards of a file that is no model.
-
-    Raises
-    ------
-    InvalidProblemError
-        Naming the file and its kind.
-    """
+    """Refuse measured rewards of a file that is no model."""
     if run.is_measured and (kind := kind_of_file(model)) != "model":
         raise InvalidProblemError(f"--reward measured needs a model to run; {model} is a {kind} file")
 
@@ -172,13 +166,7 @@ def _measured_lines(result: Result) -> Iterator[RenderableType]:
 
 
 def _method(name: str, run: TrainingRun) -> LearnedMethod:
-    """Return the learned method called `name`, with small batches for placements that are measured.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A method that does not learn.
-    """
+    """Return the learned method called `name`, with small batches for placements that are measured."""
     params = parse_params(run.param)
     if run.is_measured and "fidelity" not in params:  # a published form says its own numbers
         get_method(name, params)  # without torch the error says what to install

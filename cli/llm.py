@@ -108,13 +108,7 @@ class ServingOptions:
     chunk: int | None = option(None, "Prompt tokens per prefill step; 0: whole prompts (the runtime's, else 2048).", _N)
 
     def serving(self, default_chunk: int | None) -> Serving:
-        """Return the requests; without `batch` all sequences are one batch.
-
-        Raises
-        ------
-        InvalidProblemError
-            An unknown phase, or a number out of range.
-        """
+        """Return the requests; without `batch` all sequences are one batch."""
         tokens = parse_phases(self.phase or [])
         chunk = default_chunk if self.chunk is None else self.chunk or None
         batch = self.sequences if self.batch is None else self.batch
@@ -254,13 +248,7 @@ class Planner:
 
     @classmethod
     def of(cls, name: str | None, asked: LlmOptions, search: SearchOptions) -> Self:
-        """Return the planner of a model.
-
-        Raises
-        ------
-        PlacekitError
-            Bad input, or an option that the model or the runtime does not take.
-        """
+        """Return the planner of a model."""
         runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
         machine = replace(asked.memory, headroom=None).apply(_with_sheet_memory(read_platform(asked.platform)))
         headroom = asked.memory.headroom or f"{DEFAULT_HEADROOM if runtime is None else runtime.headroom:.0%}"
@@ -409,13 +397,7 @@ class Planner:
 def language_model(
     name: str | None, asked: LlmOptions, machine: Platform
 ) -> tuple[MakeTask, Callable[[LanguageTask], str]]:
-    """Return a function that makes tasks of a model, and one that describes the model of a task.
-
-    Raises
-    ------
-    PlacekitError
-        Bad input, or an option that the model does not take.
-    """
+    """Return a function that makes tasks of a model, and one that describes the model of a task."""
     costs = Analytic.from_platform_file(machine)
     numbers, precision = asked.numbers.given, asked.weights.precision
     kept: dict[str, Any] = {

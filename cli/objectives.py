@@ -38,13 +38,7 @@ class GoalChoice:
     contiguity: str | None = option(None, "Shape of each device's ops: none, convex or acyclic.", "RULE")
 
     def objective(self, default: Objective | None = None) -> Objective | None:
-        """Return the chosen objective; where nothing was said, `default` and its variant.
-
-        Raises
-        ------
-        PlacekitError
-            An unknown objective, or a variant that the objective does not have.
-        """
+        """Return the chosen objective; where nothing was said, `default` and its variant."""
         chosen = {
             each.name: getattr(self, each.name)
             for each in fields(self)
@@ -60,13 +54,7 @@ class GoalChoice:
         return get_objective(name, inherited | variant)
 
     def contiguity_or_none(self) -> Contiguity | None:
-        """Return the chosen contiguity; None for the objective's own default.
-
-        Raises
-        ------
-        UnknownNameError
-            No contiguity has that name.
-        """
+        """Return the chosen contiguity; None for the objective's own default."""
         if self.contiguity is None:
             return None
         if self.contiguity not in set(Contiguity):

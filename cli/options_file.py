@@ -36,13 +36,7 @@ OptionsFile = Annotated[
 
 
 def _defaults(path: Path, parameters: list[Any]) -> dict[str, Any]:
-    """Return the values in the file by the parameter that they set.
-
-    Raises
-    ------
-    InvalidFileError
-        The file is not TOML, names no option of the command, or has a value of the wrong kind.
-    """
+    """Return the values in the file by the parameter that they set."""
     try:
         document = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:

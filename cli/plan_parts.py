@@ -62,11 +62,6 @@ def draw_plan(what: str, result: PlanResult, path: Path, schedule: str) -> None:
     """Draw a plan (``plot``) or one of its steps (``gantt``), or write the step as a trace (``trace``).
 
     Steps are drawn for as many microbatches as show the pipeline filling and draining.
-
-    Raises
-    ------
-    PlacekitError
-        There is no plan, or the schedule does not go with it.
     """
     from placekit.io.trace import write_trace
     from placekit.plotting.canvas import figure_of, save_figure

@@ -60,13 +60,7 @@ class PlatformChoice:
         return self.groups == "auto"
 
     def cuts(self) -> list[Platform]:
-        """Return every platform that `is_open` leaves the choice of.
-
-        Raises
-        ------
-        UnknownNameError
-            An unknown precision.
-        """
+        """Return every platform that `is_open` leaves the choice of."""
         from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts
 
         precision = self.precision or "f32"
@@ -75,15 +69,7 @@ class PlatformChoice:
         return list(core_cuts(precision=precision))
 
     def of_answer(self, path: Path) -> PlatformChoice:
-        """Return the choice with the number of groups taken from the devices of the placement or result in `path`.
-
-        Raises
-        ------
-        InvalidProblemError
-            No way of cutting this machine's cores has these devices.
-        PlacekitError
-            The file cannot be read.
-        """
+        """Return the choice with the number of groups taken from the devices of the placement or result in `path`."""
         if not self.is_open:
             return self
         named = set(devices_named(path))
@@ -107,11 +93,6 @@ class PlatformChoice:
         ----------
         source
             The model: a PyTorch program runs on torch's devices, all others on OpenVINO's.
-
-        Raises
-        ------
-        PlacekitError
-            A device that is not there, a bad file, more groups than cores, an unknown precision.
         """
         if self.file is not None:
             return read_platform(self.file)
@@ -168,13 +149,7 @@ class MemoryLimits:
         return bool(self.limits or self.headroom)
 
     def apply(self, platform: Platform) -> Platform:
-        """Return the platform with the limits, and with less memory on every limited device by the headroom.
-
-        Raises
-        ------
-        PlacekitError
-            A name that is neither a device nor a kind, or a size, a share or a limit that no device can have.
-        """
+        """Return the platform with the limits, and with less memory on every limited device by the headroom."""
         return _leave_free(_limit_memory(platform, self.limits), self.headroom)
 
 

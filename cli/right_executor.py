@@ -38,11 +38,6 @@ def require_serial(placement: Path, model: Path, runtime: str) -> None:
         The file that was placed, for the command that helps.
     runtime
         Name of what runs the parts one after another.
-
-    Raises
-    ------
-    InvalidProblemError
-        With the time of one sample there, the promise, and the command that solves for it.
     """
     try:
         from placekit.io.result_json import read_result

@@ -38,23 +38,11 @@ class SearchOptions:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters of the method.
-
-        Raises
-        ------
-        InvalidProblemError
-            An option ``--param`` that is no pair.
-        """
+        """The parameters of the method."""
         return parse_params(self.param)
 
     def stop(self, spent_s: float = 0.0) -> Stop:
-        """Return when to stop, of which `spent_s` seconds are gone.
-
-        Raises
-        ------
-        PlacekitError
-            A limit that is negative or no size.
-        """
+        """Return when to stop, of which `spent_s` seconds are gone."""
         limits: list[Stop] = [MaxRuntime(max(self.time_limit - spent_s, 0.0) if spent_s else self.time_limit)]
         if self.gap is not None:
             limits.append(TargetGap(self.gap))

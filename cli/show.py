@@ -49,13 +49,7 @@ class Figures:
     schedule: str = option("1f1b", "Schedule of a training plan: gpipe, 1f1b or interleaved.", "NAME")
 
     def draw(self, file: Path, view: View) -> dict[str, Path]:
-        """Draw and write the requested figures; return the files by kind.
-
-        Raises
-        ------
-        PlacekitError
-            A figure that the kind of file does not have, or that cannot be written.
-        """
+        """Draw and write the requested figures; return the files by kind."""
         wanted = {"plot": self.plot, "gantt": self.gantt, "trace": self.trace}
         files = {name: path for name, path in wanted.items() if path is not None}
         if files and view.result is None and view.plan is None:

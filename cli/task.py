@@ -73,13 +73,7 @@ class TaskOptions:
 
 
 def parse_pins(pins: list[str] | None) -> dict[str, str]:
-    """Return the device of each op or pattern that ``--pin`` names.
-
-    Raises
-    ------
-    InvalidProblemError
-        A pin that is no pair, or a pattern that is given twice.
-    """
+    """Return the device of each op or pattern that ``--pin`` names."""
     return parse_pairs("--pin", pins, "OP=DEVICE or PATTERN=DEVICE")
 
 
@@ -92,24 +86,12 @@ class Task:
 
 
 def read_source(path: Path, shape: str | None) -> ModelSource:
-    """Read a model file, with the shapes that ``--shape`` gives.
-
-    Raises
-    ------
-    PlacekitError
-        No such file, no model, or bad shapes.
-    """
+    """Read a model file, with the shapes that ``--shape`` gives."""
     return read_model(path, parse_shape(shape) if shape is not None else None)
 
 
 def cost_table(source: ModelSource, platform: Platform, costs: str | None) -> CostTable:
-    """Return the costs of a model: measured (the default), analytic, or from a file.
-
-    Raises
-    ------
-    PlacekitError
-        A device that cannot be measured here, a kind that the table of specs does not know, or a bad file.
-    """
+    """Return the costs of a model: measured (the default), analytic, or from a file."""
     from placekit.cost_models.registry import COST_MODELS, get_cost_model
 
     name = "profiled" if costs is None else costs
@@ -142,11 +124,6 @@ def read_task(
         A problem whose costs are used in the place of measured ones, if it is of the model.
     platform
         Devices for a model, in the place of those that the options choose.
-
-    Raises
-    ------
-    PlacekitError
-        Bad input, or an option that does not go with the kind of file.
     """
     kind = kind_of_file(path)
     pins = parse_pins(options.pins)
@@ -166,13 +143,7 @@ def read_task(
 
 
 def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
-    """Read the problem in `path` for every open way of cutting the CPU into groups, by name.
-
-    Raises
-    ------
-    PlacekitError
-        As `read_task`; or another kind of file, which has its own devices.
-    """
+    """Read the problem in `path` for every open way of cutting the CPU into groups, by name."""
     kind = kind_of_file(path)
     if kind != "model":
         _refuse_model_options(path, kind, options)
@@ -234,11 +205,6 @@ def read_placed(path: Path, graph: OpGraph, platform: Platform, default_device: 
     """Read a placement of `graph` on `platform`: a placement file of either shape, or a result file.
 
     Ops that a placement file leaves out go to `default_device`, or to the file's own.
-
-    Raises
-    ------
-    PlacekitError
-        A file of another kind, a result without a placement, or ops and devices that do not exist.
     """
     kind = kind_of_file(path)
     if kind == "placement":

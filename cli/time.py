@@ -101,13 +101,7 @@ def time(
 def _checked(
     source: ModelSource, placement: Placement, platform: Platform, executor: Executor, seed: int
 ) -> OutputCheck:
-    """Compare the outputs of the stages and of the executor with those of the model on one device.
-
-    Raises
-    ------
-    OutputMismatchError
-        They compute something else.
-    """
+    """Compare the outputs of the stages and of the executor with those of the model on one device."""
     from placekit.runtime.output_check import require_equal_outputs
     from placekit.runtime.plans import compile_plan, plan_stages
 

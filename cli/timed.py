@@ -33,13 +33,7 @@ class MachineOptions:
     platform: PlatformChoice = field(default_factory=PlatformChoice)
 
     def resolve(self, model: Path, placement: Path | None = None) -> tuple[ModelSource, Platform]:
-        """Return the model and its devices; the devices of the `placement` if the number of groups is open.
-
-        Raises
-        ------
-        PlacekitError
-            No such model, or devices that this machine lacks.
-        """
+        """Return the model and its devices; the devices of the `placement` if the number of groups is open."""
         source = read_source(model, self.shape)
         choice = self.platform if placement is None else self.platform.of_answer(placement)
         return source, choice.resolve(source)

@@ -49,13 +49,7 @@ class TrainingOptions:
     schedule: str | None = option(None, "Choose by the time of a simulated step: gpipe, 1f1b or interleaved.", "NAME")
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields of the problem that are given.
-
-        Raises
-        ------
-        InvalidProblemError
-            A size that is none.
-        """
+        """Return the fields of the problem that are given."""
         given: dict[str, Any] = {
             "num_devices": self.devices,
             "memory_bytes": None if self.memory is None else parse_memory(self.memory, "--memory"),
@@ -108,13 +102,7 @@ def train_plan(
 
 
 def read_training(source: Path, options: TrainingOptions) -> tuple[TrainingProblem, list[str]]:
-    """Return the problem of a file or of a named transformer, and its assumptions.
-
-    Raises
-    ------
-    PlacekitError
-        Bad input.
-    """
+    """Return the problem of a file or of a named transformer, and its assumptions."""
     if not source.exists() and is_transformer(str(source)):
         return transformer_problem(str(source), options.accelerator or "a100-80gb", options.changes())
     if options.accelerator is not None:

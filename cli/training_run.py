@@ -41,13 +41,7 @@ class TrainingRun:
 
     @property
     def is_measured(self) -> bool:
-        """True if placements are measured.
-
-        Raises
-        ------
-        UnknownNameError
-            No such reward.
-        """
+        """True if placements are measured."""
         if self.reward not in ("judge", "measured"):
             raise UnknownNameError(f"no reward {self.reward!r}; rewards are judge, measured")
         return self.reward == "measured"

@@ -49,13 +49,7 @@ class View:
 
 
 def view_file(path: Path) -> View:
-    """Return the view of a file of any kind.
-
-    Raises
-    ------
-    PlacekitError
-        The file cannot be read.
-    """
+    """Return the view of a file of any kind."""
     views: Mapping[str, Callable[[Path], View]] = {
         "result": _view_result,
         "placement": _view_placement,
