@@ -11,15 +11,12 @@ import logging
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from placekit.cli.task import TaskOptions, read_task
 from placekit.io.folders import cache_directory
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
-
-if TYPE_CHECKING:
-    from placekit.model.problem import Problem
-    from placekit.solve.result import Result
+from placekit.model.problem import Problem
+from placekit.solve.result import Result
 
 __all__ = ["AT_ONCE_UP_TO", "answered_problem", "keep_problem", "kept_problem", "problem_file_of", "result_file"]
 

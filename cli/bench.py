@@ -16,8 +16,7 @@ from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
 from placekit.benchmarks.suite_schema import SuiteModel
 from placekit.cli.console import diagnostics, print_json, print_line, show_parts
-from placekit.cli.options import JsonOption
-from placekit.cli.options_file import OptionsFile
+from placekit.cli.options import JsonOption, OptionsFile
 from placekit.cli.parameters import COMMON, OUTPUT, SEARCH, option
 from placekit.cli.progress import StepBar
 from placekit.cli.render import plain_table

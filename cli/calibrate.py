@@ -13,7 +13,7 @@ from placekit.cli.parameters import option
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, plain_table
 from placekit.cli.task import cost_table
-from placekit.cli.timed import MachineOptions, TimingOptions, flag_lines
+from placekit.cli.time import MachineOptions, TimingOptions, flag_lines
 from placekit.cost_models.calibration import Calibration
 from placekit.cost_models.calibration import calibrate as fit
 from placekit.cost_models.splits import calibration_splits

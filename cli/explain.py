@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
 from placekit.cli.answers import answered_problem, result_file
 from placekit.cli.console import print_json, print_line, show_parts
-from placekit.cli.explain_words import explanation_parts
 from placekit.cli.options import JsonOption, QuestionArgument
 from placekit.cli.parameters import SEARCH, option
 from placekit.cli.progress import StepBar
 from placekit.cli.task import TaskOptions
+from placekit.cli.units import format_bytes, format_count, format_share, format_time
+from placekit.cli.verdicts import verdict_lines
 from placekit.io.detect import kind_of_file
 from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError
+from placekit.model.problem import Problem
+from placekit.model.sizes import format_seconds
+from placekit.objectives.evaluate import DeviceLoad
+from placekit.solve.explain import Explanation, Move, WhatIf
 from placekit.solve.explain import explain as explain_answer
-from placekit.solve.stop import MaxRuntime
+from placekit.solve.result import SOLVER_TOLERANCE
+from placekit.solve.stop import MaxRuntime, relative_gap
+from placekit.solve.worth import Worth
 
 __all__ = ["explain"]
 
@@ -82,3 +91,193 @@ def _explain_training(plan: Path, source: Path | None, time_limit_s: float, *, a
     else:
         for line in told:
             print_line(f"- {line}")
+
+
+MAX_CUTS = 5
+
+
+def explanation_parts(found: Explanation, problem: Problem) -> Iterator[RenderableType]:
+    """Yield the paragraphs of an explanation, each under its heading, and the verdict."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for at, (heading, lines) in enumerate(sentences(found).items()):
+        if at:
+            yield ""
+        yield Text(heading, style="bold")
+        for line in lines:
+            yield Padding(Text(line), (0, 0, 0, 2))
+    yield from verdict_lines(found.verdict, problem)
+
+
+def sentences(found: Explanation) -> dict[str, list[str]]:
+    """Return the sentences of an explanation by heading."""
+    return {
+        "bottleneck": _bottleneck(found),
+        "cut tensors": _cuts(found),
+        "single moves": _moves(found),
+        "more search": _searching_on(found),
+        "constraints": _constraints(found),
+        "what each device brings": _worths(found),
+        "what more would bring": _more(found),
+    }
+
+
+def _bottleneck(found: Explanation) -> list[str]:
+    load, total = found.bottleneck, found.objective_s
+    gap = relative_gap(total, found.bound_s)
+    how_good = "no bound is known" if gap is None else f"gap {format_share(gap)} to the best bound known"
+    if gap is not None and gap <= SOLVER_TOLERANCE:
+        how_good = "proven to be the best possible"
+    lines = [f"{found.problem_name}: {found.objective_name} {format_time(total)}, {how_good}."]
+    parts = f"{format_time(load.compute_s)} of ops and {format_time(load.transfer_s)} of transfers"
+    if found.objective_name == "throughput":
+        who = f"Team {load.team}" if load.team else load.device
+        lines.append(f"{who} is the bottleneck: {format_time(load.load_s)} per sample, {parts}{_each(load)}.")
+        idle = [each for each in found.loads if each.num_ops and not _is_with(each, load)]
+        if idle and total > 0:
+            least = min(idle, key=lambda each: each.load_s)
+            lines.append(
+                f"{least.device} is the least busy other device, at {format_share(least.load_s / total)} of that load."
+            )
+    else:
+        share = format_share(load.load_s / total) if total > 0 else "all"
+        lines.append(f"{load.device} is the busiest device: {format_time(load.load_s)} ({share} of it), {parts}.")
+    unused = [each.device for each in found.loads if not each.num_ops]
+    if unused:
+        lines.append(f"Without any op: {', '.join(unused)}.")
+    return lines
+
+
+def _each(load: DeviceLoad) -> str:
+    """Return the device of the seconds, if it is a member of a team."""
+    return f" on {load.device}" if load.team else ""
+
+
+def _is_with(one: DeviceLoad, other: DeviceLoad) -> bool:
+    """Return True if two devices are the same, or in one team."""
+    return (one.team or one.device) == (other.team or other.device)
+
+
+def _cuts(found: Explanation) -> list[str]:
+    if not found.cuts:
+        return ["No tensor crosses devices."]
+    total = sum(cut.cost_s for cut in found.cuts)
+    lines = [
+        f"{format_count(len(found.cuts), 'tensor')} cross devices; moving them costs all devices together "
+        f"{format_time(total)}, {found.bottleneck.device} {format_time(sum(c.bottleneck_cost_s for c in found.cuts))}."
+    ]
+    for cut in found.cuts[:MAX_CUTS]:
+        size = f" ({format_bytes(cut.num_bytes)})" if cut.num_bytes else ""
+        lines.append(
+            f"{cut.op}{size} from {cut.source} to {', '.join(cut.targets)}: {format_time(cut.cost_s)}, "
+            f"of it {format_time(cut.bottleneck_cost_s)} on {found.bottleneck.device}"
+        )
+    if len(found.cuts) > MAX_CUTS:
+        lines.append(f"and {len(found.cuts) - MAX_CUTS} more")
+    return lines
+
+
+def _moves(found: Explanation) -> list[str]:
+    if found.num_moves == 0:
+        return ["No op can move: all are pinned, or there is one device, or one team of all devices."]
+    scored = f"{found.num_moves_tried} of {found.num_moves} moves were scored"
+    if not found.moves:
+        return [f"No single move keeps the placement feasible ({scored})."]
+    best = found.moves[0]
+    if best.change_s < 0:
+        first = f"A single move would help: {_moved(best)} ({scored})."
+    elif best.change_s == 0:
+        first = f"The move that hurts least costs nothing: {_moved(best)} ({scored})."
+    else:
+        first = f"Every single move hurts; the least: {_moved(best)} ({scored})."
+    lines = [first, *(f"next: {_moved(move)}" for move in found.moves[1:])]
+    if found.off_bottleneck is not None and found.off_bottleneck not in found.moves:
+        lines.append(f"The least harmful move away from {found.bottleneck.device}: {_moved(found.off_bottleneck)}")
+    return lines
+
+
+def _moved(move: Move) -> str:
+    what = move.op if move.num_ops == 1 else f"{move.op} and {move.num_ops - 1} more"
+    sign = "-" if move.change_s < 0 else "+"
+    return f"{what} from {move.source} to {move.target}, {sign}{format_time(abs(move.change_s))}"
+
+
+def _searching_on(found: Explanation) -> list[str]:
+    now = found.unchanged
+    if now is None or now.objective_s is None:
+        return ["Not searched (--time-limit 0)."]
+    took = f"{now.method}, {format_time(now.time_s)}"
+    if now.objective_s < found.objective_s * (1 - SOLVER_TOLERANCE):
+        better = format_share(1 - now.objective_s / found.objective_s)
+        return [
+            f"A search that starts at this placement finds {format_time(now.objective_s)}, {better} better ({took}). "
+            "The changes below are compared with that."
+        ]
+    return [f"A search that starts at this placement finds no better one ({took})."]
+
+
+def _constraints(found: Explanation) -> list[str]:
+    limited = [load for load in found.loads if load.memory_limit_bytes]
+    lines = []
+    if limited:
+        fullest = max(limited, key=lambda load: load.memory_bytes / (load.memory_limit_bytes or 1.0))
+        share = fullest.memory_bytes / (fullest.memory_limit_bytes or 1.0)
+        lines.append(
+            f"{fullest.device} is the fullest device: {format_bytes(fullest.memory_bytes)} of "
+            f"{format_bytes(fullest.memory_limit_bytes)} ({format_share(share)})."
+        )
+    dropped = [each for each in found.what_ifs if each.constraint is not None]
+    lines += [_answer(found, each) for each in dropped]
+    if dropped and not found.binding:
+        lines.append("None of these constraints was found to bind.")
+    return lines or ["There are no constraints, or none was tested (--time-limit 0)."]
+
+
+def _worths(found: Explanation) -> list[str]:
+    return [_worth(each) for each in found.worths] or ["Not searched (--time-limit 0)."]
+
+
+def _worth(each: Worth) -> str:
+    """Return a sentence on the worth of one device."""
+    if each.why_not is not None:
+        return f"{each.device}: not known, {each.why_not}."
+    if not each.is_used:
+        return f"{each.device}: nothing, the placement does not use it."
+    if each.is_needed:
+        return f"{each.device}: needed, no placement is feasible without it (proven)."
+    if each.objective_s is None or each.factor is None:
+        return f"{each.device}: without it no placement was found in the time."
+    without = f"without it {format_seconds(each.objective_s)}"
+    if each.factor <= 1 + SOLVER_TOLERANCE:
+        return f"{each.device}: nothing, {without}."
+    times = f"{each.factor:.3g}x"
+    if each.is_proven:
+        return f"{each.device}: {times}, {without} (proven)."
+    below = "" if each.bound_s is None else f", at best {format_seconds(each.bound_s)} (bound)"
+    return f"{each.device}: {times}, {without} was the best found{below}."
+
+
+def _more(found: Explanation) -> list[str]:
+    asked = [each for each in found.what_ifs if each.constraint is None]
+    if not asked:
+        return ["Not searched (--time-limit 0)."]
+    lines = [_answer(found, each) for each in asked]
+    lines.append("Each line is a short search that starts at this placement; a longer search may find more.")
+    return lines
+
+
+def _answer(found: Explanation, what_if: WhatIf) -> str:
+    change = what_if.change[0].upper() + what_if.change[1:]
+    if what_if.objective_s is None:
+        return f"{change}: no method supports that."
+    gain_s = found.gain_s(what_if)
+    took = f"{what_if.method}, {format_time(what_if.time_s)}"
+    if gain_s > 0:
+        share = format_share(gain_s / (what_if.objective_s + gain_s))
+        return f"{change}: {format_time(what_if.objective_s)}, {format_time(gain_s)} ({share}) better ({took})."
+    proven = relative_gap(found.objective_s, what_if.bound_s)
+    if proven is not None and proven <= SOLVER_TOLERANCE:
+        return f"{change}: no placement is better ({took}, proven)."
+    at_best = "" if what_if.bound_s is None else f"; lower bound {format_time(what_if.bound_s)}"
+    return f"{change}: no better placement was found ({took}){at_best}."

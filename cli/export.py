@@ -15,12 +15,11 @@ from rich.console import RenderableType
 from placekit.cli.console import check_writable, print_json, print_line, show_parts
 from placekit.cli.facts import model_facts
 from placekit.cli.launch import refuse_apart, servers
-from placekit.cli.num_stages import many_stages_note
 from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument, ShapeOption
 from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
-from placekit.cli.render import fact_lines, plain_table
+from placekit.cli.render import fact_lines, many_stages_note, plain_table
 from placekit.cli.right_executor import require_serial
 from placekit.cli.task import read_placed, read_source
 from placekit.cli.units import format_bytes, format_count

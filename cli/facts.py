@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
+from placekit.io.model import ModelSource
+from placekit.model.costs import CostTable
 from placekit.model.op_patterns import overridden
-
-if TYPE_CHECKING:
-    from placekit.io.model import ModelSource
-    from placekit.model.costs import CostTable
-    from placekit.model.platform import Platform
-    from placekit.model.problem import Problem
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 
 __all__ = ["age", "anchor_words", "cost_facts", "describe_platform", "median_spread", "model_facts", "problem_facts"]
 

@@ -8,18 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from placekit.cli.answers import keep_problem, result_beside, stem_of
 from placekit.cli.console import check_writable, print_line
 from placekit.io.atomic import STDOUT, encode_json, is_special, write_together
 from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.model.problem import Problem
 from placekit.model.sizes import format_seconds
-from placekit.solve.result import SOLVER_TOLERANCE
-
-if TYPE_CHECKING:
-    from placekit.model.problem import Problem
-    from placekit.solve.result import Result
+from placekit.solve.result import SOLVER_TOLERANCE, Result
 
 __all__ = ["OutputFiles", "file_facts", "result_beside"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 from rich.console import RenderableType
@@ -13,31 +13,82 @@ from rich.console import RenderableType
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.files import OutputFiles
 from placekit.cli.objectives import GoalChoice, ObjectiveChoice
-from placekit.cli.options import CostsOption, JsonOption, ShapeOption, output_option, parse_params
-from placekit.cli.options_file import OptionsFile
+from placekit.cli.options import (
+    CostsOption,
+    JsonOption,
+    OptionsFile,
+    SeedOption,
+    ShapeOption,
+    output_option,
+    parse_params,
+)
+from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import LearnLine
 from placekit.cli.render import fact_lines
 from placekit.cli.search import exit_code
 from placekit.cli.solve import report
 from placekit.cli.task import TaskOptions, read_placed, read_source, read_task
-from placekit.cli.training_run import TrainingRun
 from placekit.cli.units import format_count, format_time
 from placekit.cli.verdicts import all_cores_problem, with_verdict
 from placekit.io.detect import kind_of_file
-from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.model.problem import Problem
 from placekit.solve.registry import METHODS, get_method
 from placekit.solve.result import Result
 from placekit.solve.solve import solve as solve_problem
+from placekit.solve.stop import AnyOf, MaxIterations, MaxRuntime, Stop
 
-if TYPE_CHECKING:  # needs torch
+if TYPE_CHECKING:
     from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.method import LearnedMethod
 
 __all__ = ["learn"]
 
 _MAX_ERROR = 200
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """Method, limits and files of a training."""
+
+    panel: ClassVar[str] = "Training"
+
+    method: str | None = option(
+        None, "Learned method. Default: the method of --policy, or hsdag.", "NAME", names="--method -m", panel=COMMON
+    )
+    time_limit: float | None = option(None, "Stop after this time.", "SECONDS", panel=COMMON)
+    seed: SeedOption = 0
+    episodes: int | None = option(None, "Stop after this number of updates.", "N")
+    evaluations: int | None = option(None, "Stop after this number of scored or measured placements.", "N")
+    reward: str = option("judge", "Score placements by their costs, or time them on the devices.", "judge|measured")
+    param: list[str] | None = option(
+        None, "Set a parameter of the method; repeatable (`placekit methods NAME`).", "NAME=VALUE"
+    )
+    policy: Path | None = option(None, "Policy to begin with, or 'pretrained'. --episodes 0 only applies it.", "FILE")
+    resume: Path | None = option(None, "Checkpoint to resume from, written again without --policy-out.", "FILE")
+    warm_start: Path | None = option(None, "Placement or result to begin with.", "FILE")
+    bound_s: float = option(10.0, "Time for a lower bound after training; 0: no bound.", "SECONDS", names="--bound")
+    checkpoint_interval: float = option(30.0, "Time between checkpoints; 0: one after every update.", "SECONDS", min=0)
+    policy_out: Path | None = option(None, "Policy and checkpoint (default STEM.policy.pt).", "FILE", panel=OUTPUT)
+    log_dir: Path | None = option(None, "Folder for metrics.jsonl and TensorBoard events.", "DIR", panel=OUTPUT)
+
+    @property
+    def is_measured(self) -> bool:
+        """True if placements are measured."""
+        if self.reward not in ("judge", "measured"):
+            raise UnknownNameError(f"no reward {self.reward!r}; rewards are judge, measured")
+        return self.reward == "measured"
+
+    @property
+    def stop(self) -> Stop | None:
+        """The limits; measurements are counted by what makes them."""
+        criteria: list[Stop] = []
+        if self.time_limit is not None:
+            criteria.append(MaxRuntime(self.time_limit))
+        if self.evaluations is not None and not self.is_measured:
+            criteria.append(MaxIterations(self.evaluations))
+        return AnyOf(tuple(criteria)) if criteria else None
 
 
 @dataclass(frozen=True)

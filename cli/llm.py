@@ -17,8 +17,7 @@ from placekit.cli.console import check_writable, print_json, print_line, show_pa
 from placekit.cli.files import OutputFiles
 from placekit.cli.launch import launch_lines
 from placekit.cli.objectives import GoalChoice, OverlapOption
-from placekit.cli.options import JsonOption, output_option
-from placekit.cli.options_file import OptionsFile
+from placekit.cli.options import JsonOption, OptionsFile, output_option
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.cli.platforms import MemoryLimits
 from placekit.cli.progress import SolveLine

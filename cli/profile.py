@@ -17,7 +17,7 @@ from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines
 from placekit.cli.task import read_source
-from placekit.cli.timed import CacheOption
+from placekit.cli.time import CacheOption
 from placekit.cli.views import kind_lines, slowest_table
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.profiled import Profiled

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from placekit.cli.num_stages import NUM_STAGES, many_stages_note
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
-from placekit.model.placement import Violation
+from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Link, Platform
-from placekit.objectives.evaluate import DeviceLoad
+from placekit.model.problem import Problem
+from placekit.objectives.evaluate import DeviceLoad, Evaluation, evaluate
 from placekit.solve.result import Result, Status
 
 __all__ = [
+    "NUM_STAGES",
+    "choice_lines",
     "fact_lines",
     "load_bar",
     "load_table",
+    "many_stages_note",
     "plain_table",
     "platform_table",
     "result_lines",
+    "single_device_table",
     "stage_table",
     "violation_lines",
 ]
 
+NUM_STAGES = "num_stages"
+"""Key in `Result.info` for the stages that the placement has where it runs stage by stage."""
 BAR_WIDTH = 10
 _LEFT_OUT = ("", "limit", "queues", "activations", "weights")
 """Columns of loads in the order in which a narrow console goes without them; bars have no name."""
@@ -211,3 +218,78 @@ def result_lines(result: Result, *, with_memory: bool = True) -> Iterable[Render
         reason = "infeasible because" if result.status is Status.INFEASIBLE else "the nearest placement breaks"
         yield Text(f"{reason}:")
         yield from violation_lines(result.violations)
+
+
+def single_device_evaluations(problem: Problem) -> dict[str, Evaluation]:
+    """Return the judge's word on everything on one device, by device; one device for every kind."""
+    platform = problem.platform
+    first = [platform.devices_of_kind(kind)[0] for kind in range(len(platform.kinds))]
+    return {
+        platform.device_names[device]: evaluate(
+            problem, Placement.of(problem, np.full(problem.graph.num_ops, device, dtype=np.int64))
+        )
+        for device in first
+    }
+
+
+def choice_lines(result: Result) -> Iterator[RenderableType]:
+    """Return the compared ways to cut the CPU, and the speedup of the best."""
+    table = plain_table("compared", "ms", "at least", "time")
+    table.add_column("", overflow="fold")
+    for each in result.info["compared"]:
+        table.add_row(
+            each["name"],
+            format_ms(each["objective_s"]),
+            format_ms(each["bound_s"]),
+            format_time(round(each["runtime_s"], 3)),
+            each["status"],
+        )
+    yield table
+    mine = next((each for each in result.info["compared"] if each["objective_s"] == result.objective), None)
+    others = [each for each in result.info["compared"] if each is not mine and each["status"] != "infeasible"]
+    if mine is None or not result.objective:
+        return
+    if not others:
+        yield f"best: {mine['name']}, the only one that is feasible"
+        return
+    known = [each["bound_s"] if each["objective_s"] is None else each["objective_s"] for each in others]
+    if None in known:
+        yield f"best: {mine['name']}"
+        return
+    second = int(np.argmin(known))
+    at_least = "at least " if others[second]["objective_s"] is None else ""
+    yield f"best: {mine['name']}, {at_least}{known[second] / result.objective:.3g}x as fast as {others[second]['name']}"
+
+
+def single_device_table(problem: Problem, result: Result) -> Table:
+    """Return the time of each single device with the speedup of the result, or the constraint that it breaks."""
+    table = plain_table("everything on", "ms", "speedup")
+    table.add_column("", overflow="fold")
+    for device, evaluation in single_device_evaluations(problem).items():
+        single, placed = evaluation.objective, result.objective
+        speedup = f"{single / placed:.3g}x" if single is not None and placed else "-"
+        broken = evaluation.violations
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        note = f"not feasible: {broken[0]}{more}" if broken else ""
+        table.add_row(device, format_ms(single), speedup, note)
+    return table
+
+
+def many_stages_note(num_stages: int, num_devices: int, objective: str | None = None) -> Iterator[str]:
+    """Yield one line if a placement has more stages than devices, or teams, that run them.
+
+    Parameters
+    ----------
+    num_stages, num_devices
+        How many there are.
+    objective
+        Name of the objective of the solve, if it is known.
+    """
+    if num_stages <= num_devices:
+        return
+    # the makespan has no contiguity
+    mend = "--objective throughput " * (objective == "makespan") + "--contiguity acyclic"
+    yield (
+        f"note: {num_stages} stages for {num_devices} devices: a sample is handed over {num_stages - 1} times, and "
+        f"each stage is started by itself; `placekit solve {mend}` makes one stage per device"
+    )

@@ -8,7 +8,6 @@ one device alone.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from placekit.cli.answers import kept_problem, result_file
 from placekit.model.errors import InvalidProblemError, PlacekitError
@@ -17,10 +16,8 @@ from placekit.model.sizes import format_seconds
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.solve.advice import LEAST_GAIN
 from placekit.solve.alternatives import alternatives_of
+from placekit.solve.result import Result
 from placekit.solve.verdict import serial_latency_s
-
-if TYPE_CHECKING:
-    from placekit.solve.result import Result
 
 __all__ = ["require_serial"]
 

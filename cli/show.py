@@ -15,7 +15,6 @@ from placekit.cli.answers import kept_problem, problem_file_of
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import option
-from placekit.cli.plan_parts import draw_plan
 from placekit.cli.platforms import devices_named
 from placekit.cli.task import read_placed, read_source
 from placekit.cli.views import View, view_file
@@ -30,6 +29,7 @@ from placekit.model.errors import InvalidFileError, InvalidProblemError, check_n
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Platform
 from placekit.solve.result import Result
+from placekit.training.result import PlanResult
 from placekit.training.schedule import SCHEDULES
 
 __all__ = ["show"]
@@ -57,7 +57,7 @@ class Figures:
         for name, path in files.items():
             check_writable(path)
             if view.plan is not None:
-                draw_plan(name, view.plan, path, self.schedule)
+                _draw_plan(name, view.plan, path, self.schedule)
             elif view.result is not None and name == "gantt" and view.result.objective_name == "throughput":
                 _draw_pipeline(view.result, _graph_of(file, self.of)[0], path)
             elif view.result is not None:
@@ -151,6 +151,33 @@ def _draw_schedule(result: Result, path: Path) -> None:
     from placekit.plotting.plot_schedule import plot_schedule
 
     save_figure(figure_of(plot_schedule(result)), path)
+
+
+def _draw_plan(what: str, result: PlanResult, path: Path, schedule: str) -> None:
+    """Draw a plan (``plot``) or one of its steps (``gantt``), or write the step as a trace (``trace``).
+
+    Steps are drawn for as many microbatches as show the pipeline filling and draining.
+    """
+    from placekit.io.trace import write_trace
+    from placekit.plotting.canvas import figure_of, save_figure
+    from placekit.plotting.plot_schedule import plot_schedule
+    from placekit.plotting.plot_training_plan import plot_training_plan
+    from placekit.training.schedule import simulate_step, step_as_result
+
+    if result.plan is None:
+        raise InvalidProblemError(f"{result.problem_name!r} has status {result.status}: there is no plan to draw")
+    if what == "plot":
+        save_figure(figure_of(plot_training_plan(result)), path)
+        return
+    replicas = sum(load.data_degree for load in result.stages)
+    num_shown = min(result.num_microbatches, 3 * replicas)
+    if schedule == "interleaved":
+        num_shown = min(result.num_microbatches, 2 * replicas)
+    step = step_as_result(result, simulate_step(result.stages, num_shown, schedule))
+    if what == "gantt":
+        save_figure(figure_of(plot_schedule(step)), path)
+    else:
+        write_trace(step, path)
 
 
 _WRITERS: Mapping[str, Callable[[Result, Path], None]] = {

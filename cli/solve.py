@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import ClassVar
@@ -11,14 +11,13 @@ from typing import ClassVar
 import typer
 from rich.console import RenderableType
 
-from placekit.cli.comparison import choice_lines, single_device_table
+from placekit.cli.answers import AT_ONCE_UP_TO
 from placekit.cli.console import print_json, show_parts
 from placekit.cli.files import OutputFiles, file_facts
-from placekit.cli.num_stages import with_num_stages
 from placekit.cli.options import JsonOption, ProblemArgument, WarmStartOption, output_option
 from placekit.cli.parameters import OUTPUT, SEARCH, option
 from placekit.cli.progress import SolveLine
-from placekit.cli.render import fact_lines, result_lines
+from placekit.cli.render import NUM_STAGES, choice_lines, fact_lines, result_lines, single_device_table
 from placekit.cli.search import SearchOptions, exit_code
 from placekit.cli.task import Task, TaskOptions, read_placed, read_task, read_tasks
 from placekit.cli.verdicts import all_cores_problem, verdict_lines, with_verdict
@@ -67,7 +66,7 @@ def solve(
     run = _solve_best_cut if asked.platform.is_open else _solve_one
     task, whole, result = run(model, asked, search, params, more.warm_start)
     with finishing():
-        result = with_num_stages(with_verdict(result, task.problem, whole), task.problem)
+        result = _with_num_stages(with_verdict(result, task.problem, whole), task.problem)
         written = files.write(result, task.problem, certificate=more.certificate)
     if as_json:
         print_json(result.to_dict() | {"files": written})
@@ -134,6 +133,20 @@ def _solve_best_cut(
     whole = next((each.problem for each in tasks.values() if each.problem.platform.num_devices == 1), None)
     is_whole = whole is tasks[chosen].problem
     return tasks[chosen], None if is_whole else whole, result
+
+
+def _with_num_stages(result: Result, problem: Problem) -> Result:
+    """Return `result` with the number of stages of its placement in ``info``, if it runs in stages.
+
+    A training graph does not: there every device has its turn in both passes. Neither do graphs of more than
+    `AT_ONCE_UP_TO` ops.
+    """
+    if result.placement is None or problem.graph.is_backward.any() or problem.graph.num_ops > AT_ONCE_UP_TO:
+        return result
+    from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
+
+    num_stages = int(few_stages(problem.graph, result.placement.device_of_op).max(initial=NO_STAGE)) + 1
+    return replace(result, info={**result.info, NUM_STAGES: num_stages})
 
 
 def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:

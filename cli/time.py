@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import typer
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.facts import model_facts
-from placekit.cli.num_stages import many_stages_note
-from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument
+from placekit.cli.options import (
+    CostsOption,
+    DefaultDeviceOption,
+    JsonOption,
+    ModelArgument,
+    PlacementArgument,
+    SeedOption,
+    ShapeOption,
+)
 from placekit.cli.parameters import OUTPUT, option
+from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
-from placekit.cli.render import fact_lines, plain_table
-from placekit.cli.task import cost_table, read_placed
-from placekit.cli.timed import CacheOption, MachineOptions, TimingOptions, flag_lines
+from placekit.cli.render import fact_lines, many_stages_note, plain_table
+from placekit.cli.task import cost_table, read_placed, read_source
 from placekit.cli.units import format_count, format_ms, format_time
 from placekit.cli.verdicts import verdict_lines
 from placekit.cost_models.cache import ProfileCache
@@ -27,14 +35,66 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.runtime.compare import PlacementTiming, time_placement
 from placekit.runtime.contenders import Executor, executor_named
+from placekit.runtime.series import Timings
 from placekit.runtime.tensor_checks import OutputCheck
-from placekit.runtime.timing import Timing
+from placekit.runtime.timing import Timing, TimingSettings
 
-__all__ = ["time"]
+__all__ = ["CacheOption", "MachineOptions", "TimingOptions", "flag_lines", "time"]
 
 _MAX_STAGES = 20
 _WORTH_CALIBRATING = 0.1
 """Relative error of the predicted throughput from which a calibration is suggested."""
+
+
+CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse cached measurements, and cache new ones.")]
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """Costs and shapes of a model, and the devices that run it."""
+
+    costs: CostsOption = None
+    shape: ShapeOption = None
+    platform: PlatformChoice = field(default_factory=PlatformChoice)
+
+    def resolve(self, model: Path, placement: Path | None = None) -> tuple[ModelSource, Platform]:
+        """Return the model and its devices; the devices of the `placement` if the number of groups is open."""
+        source = read_source(model, self.shape)
+        choice = self.platform if placement is None else self.platform.of_answer(placement)
+        return source, choice.resolve(source)
+
+
+@dataclass(frozen=True)
+class TimingOptions:
+    """Options of a measurement."""
+
+    panel: ClassVar[str] = "Measuring"
+
+    executor: str = option("threads", "How stages run: as a pipeline (threads), or one after another (serial).", "NAME")
+    burst: float = option(0.6, "Time for which each contender streams in a round.", "SECONDS")
+    time_limit: float = option(90.0, "Time after which no new round begins.", "SECONDS")
+    seed: SeedOption = 0
+
+    def settings(self, rounds: int, *, latency_s: float, throughput_s: float) -> TimingSettings:
+        """Return the settings: up to as many rounds again where other load disturbs, and half a burst to warm up."""
+        return TimingSettings(
+            rounds=rounds,
+            max_rounds=2 * rounds,
+            warm_up_s=self.burst / 2,
+            latency_s=latency_s,
+            throughput_s=throughput_s,
+            time_limit_s=self.time_limit,
+            seed=self.seed,
+        )
+
+
+def flag_lines(timings: Timings) -> Iterator[RenderableType]:
+    """Return reasons to doubt the numbers; only the other load, if there was any."""
+    flags = timings.flags()
+    if timings.is_noisy:
+        yield f"NOISY: {flags[0]}"
+    else:
+        yield from (f"note: {flag}" for flag in flags)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import typer
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption, output_option
 from placekit.cli.parameters import OBJECTIVE, PLATFORM, option
-from placekit.cli.plan_parts import plan_parts
 from placekit.cli.progress import SolveLine
 from placekit.cli.search import SearchOptions, exit_code
+from placekit.cli.views import plan_parts
 from placekit.io.platform_toml import parse_memory
 from placekit.model.errors import InvalidProblemError
 from placekit.solvers.training_plan.solve import plan_method, solve_plan

@@ -6,25 +6,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
 from rich.text import Text
 
 from placekit.cli.task import TaskOptions, read_task
 from placekit.io.detect import kind_of_file
 from placekit.model.errors import PlacekitError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.model.teams import members_of
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.advice import Verdict
 from placekit.solve.alternatives import WITH_PINNED, form_of
+from placekit.solve.result import Result
 from placekit.solve.verdict import verdict
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from placekit.model.placement import Placement
-    from placekit.model.problem import Problem
-    from placekit.solve.result import Result
 
 __all__ = ["all_cores_problem", "verdict_lines", "with_verdict"]
 

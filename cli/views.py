@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
-from placekit.cli.comparison import choice_lines
 from placekit.cli.facts import cost_facts, median_spread, model_facts, problem_facts
-from placekit.cli.plan_parts import plan_parts
-from placekit.cli.render import fact_lines, plain_table, platform_table, result_lines
-from placekit.cli.units import format_bytes, format_count, format_ms, format_share
+from placekit.cli.render import choice_lines, fact_lines, plain_table, platform_table, result_lines, violation_lines
+from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
 from placekit.io.costs_json import costs_from_model, costs_to_dict
 from placekit.io.detect import kind_of_file
 from placekit.io.npz_arrays import unpack_arrays
@@ -30,12 +28,12 @@ from placekit.io.workload_json import read_workload
 from placekit.model.costs import CostTable
 from placekit.model.problem import Problem
 from placekit.model.teams import JOINT
-from placekit.solve.result import Result
+from placekit.solve.result import Result, Status
 from placekit.training.piper_json import piper_to_dict, read_piper
 from placekit.training.plan_json import read_plan
 from placekit.training.result import PlanResult
 
-__all__ = ["View", "kind_lines", "slowest_table", "view_file"]
+__all__ = ["View", "kind_lines", "plan_parts", "slowest_table", "view_file"]
 
 
 @dataclass(frozen=True)
@@ -227,3 +225,63 @@ def _view_model(path: Path) -> View:
         "op_types": dict(most),
     }
     return View(document, [fact_lines(model_facts(source)), "", table])
+
+
+def plan_parts(result: PlanResult) -> Iterator[RenderableType]:
+    """Return the parts of a plan: machine, stages, objective, bound; or the reason for no plan."""
+    assumptions = result.info.get("assumptions")
+    if assumptions:
+        yield "assumed:"
+        yield from (f"- {told}" for told in assumptions)
+        yield ""
+    machine = (
+        f"{format_count(result.num_devices, 'device')}, {format_bytes(result.memory_bytes)} each, "
+        f"{format_bytes(result.bandwidth_bytes_per_s)}/s, {format_count(result.num_microbatches, 'microbatch', 'es')}"
+    )
+    yield fact_lines({"model": f"{result.problem_name}, {len(result.layer_names)} layers", "machine": machine})
+    yield ""
+    if result.plan is not None:
+        yield _plan_table(result)
+        yield ""
+    objective = format_time(result.objective)
+    if result.objective:
+        objective += f" per microbatch, {format_time(result.objective * result.num_microbatches)} per batch"
+    facts = {
+        "method": f"{result.method}, objective training-plan",
+        "objective": objective,
+        "bound": format_time(result.lower_bound) + (f" ({result.bound_name})" if result.bound_name else ""),
+        "gap": format_share(result.gap),
+        "status": f"{result.status} (stopped: {result.stop_reason})",
+        "time": f"{format_time(round(result.runtime_s, 3))}, {format_count(result.evaluations, 'plan')} scored",
+    }
+    step = result.info.get("step")
+    if step is not None:
+        told = f"{step['schedule']}: {format_time(step['step_s'])}, {format_share(step['bubble'])} of it idle (bubble)"
+        facts["step"] = f"{told}; bound {format_time(step['bound_s'])}, gap {format_share(step['gap'])}"
+        if step["over_memory"]:
+            facts["memory"] = f"{step['schedule']} holds more than the limit on {', '.join(step['over_memory'])}"
+    yield fact_lines(facts)
+    if result.violations:
+        yield (
+            "infeasible because:" if result.status is Status.INFEASIBLE else "the nearest plan that was found breaks:"
+        )
+        yield from violation_lines(result.violations)
+
+
+def _plan_table(result: PlanResult) -> RenderableType:
+    assert result.plan is not None
+    table = plain_table("stage", "layers", "data", "tensor", "load ms", "in flight", "memory")
+    table.add_column("choices", overflow="fold", min_width=30)
+    for at, (stage, load) in enumerate(zip(result.plan.stages, result.stages, strict=True)):
+        counts = Counter(result.choice_names[v] for v in stage.layers)
+        table.add_row(
+            str(at),
+            str(len(stage.layers)),
+            str(stage.data_degree),
+            str(stage.tensor_degree),
+            f"{load.load_s * 1e3:.5g}",
+            str(load.in_flight),
+            format_bytes(load.memory_bytes),
+            ", ".join(f"{count} {name}" for name, count in counts.items()),
+        )
+    return table
