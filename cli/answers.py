@@ -13,7 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from placekit.cli.task import TaskOptions, read_task
+from placekit.io.detect import kind_of_file
 from placekit.io.folders import cache_directory
+from placekit.io.model import MODEL_SUFFIXES
+from placekit.io.placement_json import read_placement
+from placekit.io.problem_json import read_problem, write_problem
+from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.model.problem import Problem
 from placekit.solve.result import Result
@@ -39,8 +44,6 @@ def keep_problem(problem: Problem) -> None:
 
     One of more than `AT_ONCE_UP_TO` ops is not kept. What cannot be kept is logged, and built anew when it is wanted.
     """
-    from placekit.io.problem_json import write_problem
-
     if problem.graph.num_ops > AT_ONCE_UP_TO:
         return
     path = _path(problem.content_hash)
@@ -57,8 +60,6 @@ def keep_problem(problem: Problem) -> None:
 
 def kept_problem(content_hash: str | None) -> Problem | None:
     """Return the cached problem of a hash; None if the cache has none."""
-    from placekit.io.problem_json import read_problem
-
     if content_hash is None or not _HASH.fullmatch(content_hash) or not (path := _path(content_hash)).is_file():
         return None
     try:
@@ -87,10 +88,6 @@ def _drop_oldest(folder: Path) -> None:
 
 def result_file(path: Path) -> Path:
     """Return the result file of `path`: the file itself, or the result that `solve` wrote beside a placement."""
-    from placekit.io.detect import kind_of_file
-    from placekit.io.placement_json import read_placement
-    from placekit.io.result_json import read_result
-
     if kind_of_file(path) != "placement":
         return path
     beside = result_beside(path)
@@ -124,9 +121,6 @@ def answered_problem(file: Path, result: Result, source: Path | None, asked: Tas
 
 def _objective_of(result: Result, source: Path) -> str | None:
     """Return the result's objective, unless the file has one of its own, with its variant, that is the same."""
-    from placekit.io.detect import kind_of_file
-    from placekit.io.problem_json import read_problem
-
     if kind_of_file(source) == "problem" and read_problem(source).objective.name == result.objective_name:
         return None
     return result.objective_name
@@ -134,8 +128,6 @@ def _objective_of(result: Result, source: Path) -> str | None:
 
 def problem_file_of(result: Path) -> Path:
     """Return the file with the same name that a result can be of, from its folder or the current one."""
-    from placekit.io.model import MODEL_SUFFIXES
-
     stem = result.name.removesuffix(".json").removesuffix(".result")
     names = [f"{stem}{suffix}" for suffix in (".problem.json", ".workload.json", *MODEL_SUFFIXES, ".json")]
     candidates = [folder / name for folder in (result.parent, Path()) for name in names]
@@ -148,8 +140,6 @@ def problem_file_of(result: Path) -> Path:
 
 
 def _is_problem(path: Path) -> bool:
-    from placekit.io.detect import kind_of_file
-
     return kind_of_file(path) in ("model", "problem", "workload")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,37 +53,20 @@ def _machine() -> dict[str, Any]:
 
 
 def _document(found: tuple[AvailableDevice, ...], suggested: Platform) -> dict[str, Any]:
-    platform = [
-        {
-            "name": device.name,
-            "kind": device.kind,
-            "memory_bytes": device.memory_bytes,
-            "is_host": device.is_host,
-            "openvino": device.openvino,
-            "cores": list(device.cores),
-            "properties": dict(device.properties),
-        }
-        for device in suggested.devices
-    ]
+    told = ("name", "kind", "memory_bytes", "is_host", "openvino", "cores", "properties")
     return {
         "machine": _machine(),
-        "devices": [
-            {
-                "name": device.name,
-                "full_name": device.full_name,
-                "memory_bytes": device.memory_bytes,
-                "properties": {name: _plain(value) for name, value in device.properties.items()},
-            }
-            for device in found
-        ],
-        "suggested_platform": platform,
+        "devices": [_plain(vars(device)) for device in found],
+        "suggested_platform": [{name: _plain(getattr(each, name)) for name in told} for each in suggested.devices],
     }
 
 
 def _plain(value: Any) -> Any:
     """Return a property as a JSON value; OpenVINO has types of its own."""
-    if isinstance(value, str | int | float | bool):
+    if value is None or isinstance(value, str | int | float | bool):
         return value
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(each) for each in value]
     return str(value)

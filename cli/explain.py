@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 from placekit.cli.answers import answered_problem, result_file
 from placekit.cli.console import print_json, print_line, show_parts
@@ -98,9 +100,6 @@ MAX_CUTS = 5
 
 def explanation_parts(found: Explanation, problem: Problem) -> Iterator[RenderableType]:
     """Yield the paragraphs of an explanation, each under its heading, and the verdict."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     for at, (heading, lines) in enumerate(sentences(found).items()):
         if at:
             yield ""

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
 from placekit.io.model import ModelSource
+from placekit.io.model_inputs import format_shape
 from placekit.model.costs import CostTable
 from placekit.model.op_patterns import overridden
 from placekit.model.platform import Platform
@@ -18,8 +21,6 @@ __all__ = ["age", "anchor_words", "cost_facts", "describe_platform", "median_spr
 
 def model_facts(source: ModelSource) -> dict[str, str]:
     """Return name, size and inputs of a model that was read."""
-    from placekit.io.model_inputs import format_shape
-
     graph = source.graph
     per = " where every ? is 1 (sizes: solve --shape)" if source.dynamic_inputs else ""
     inputs = ", ".join(f"{each.name}{format_shape(each.shape)} {each.dtype}" for each in source.inputs)
@@ -73,8 +74,6 @@ def problem_facts(problem: Problem, pins: Mapping[str, str] | None = None) -> di
 
 def cost_facts(costs: CostTable) -> dict[str, str]:
     """Return source, age and error of the costs, and the sum of op times per kind."""
-    import numpy as np
-
     told = costs.provenance
     source = str(told.get("source", "given"))
     parts = ["analytic (modelled, error unknown)" if source == "analytic" else source]
@@ -120,8 +119,6 @@ def anchor_words(provenance: Mapping[str, Any], kind: str) -> str:
 
 def median_spread(costs: CostTable, kind: int) -> float | None:
     """Return the median relative spread of the measured times of one kind; None if nothing was measured."""
-    import numpy as np
-
     if costs.op_time_spread is None:
         return None
     spread = costs.op_time_spread[:, kind]

@@ -33,14 +33,12 @@ from placekit.cli.units import format_count, format_time
 from placekit.cli.verdicts import all_cores_problem, with_verdict
 from placekit.io.detect import kind_of_file
 from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
-from placekit.model.problem import Problem
 from placekit.solve.registry import METHODS, get_method
 from placekit.solve.result import Result
 from placekit.solve.solve import solve as solve_problem
 from placekit.solve.stop import AnyOf, MaxIterations, MaxRuntime, Stop
 
 if TYPE_CHECKING:
-    from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.method import LearnedMethod
 
 __all__ = ["learn"]
@@ -118,7 +116,8 @@ def learn(
     as_json: JsonOption = False,
 ) -> None:
     """Train a policy on a model; write the policy, its best placement and the result."""
-    _check_reward(run, model)
+    if run.is_measured and (kind := kind_of_file(model)) != "model":
+        raise InvalidProblemError(f"--reward measured needs a model to run; {model} is a {kind} file")
     learner = _method(run.method or _method_of(run.policy), run)
     from placekit.learned.method import (
         Session,  # there is torch, or the line before has said what to install
@@ -133,6 +132,14 @@ def learn(
     start = read_placed(run.warm_start, task.problem.graph, task.problem.platform) if run.warm_start else None
     before = _file_state(kept)
     with LearnLine(run.time_limit) as line:
+        measured = None
+        if run.is_measured:
+            from placekit.learned.measured_reward import MeasuredReward
+
+            source = read_source(model, asked.shape)
+            measured = MeasuredReward(
+                source, task.problem, max_measurements=run.evaluations, on_measured=line.take_measured
+            )
         learner.session = Session(
             kept,
             run.resume,
@@ -141,7 +148,7 @@ def learn(
             line.take,
             checkpoint_every_s=run.checkpoint_interval,
             bound_s=run.bound_s,
-            measured=_measured(model, asked.shape, task.problem, run.evaluations, line) if run.is_measured else None,
+            measured=measured,
         )
         result = solve_problem(task.problem, learner, stop=run.stop, seed=run.seed, warm_start=start, on_progress=line)
     result = with_verdict(result, task.problem, whole)
@@ -173,22 +180,6 @@ def _method_of(policy: Path | None) -> str:
     from placekit.learned.method import policy_path
 
     return read_checkpoint(policy_path(policy)).method
-
-
-def _check_reward(run: TrainingRun, model: Path) -> None:
-    """Refuse measured rewards of a file that is no model."""
-    if run.is_measured and (kind := kind_of_file(model)) != "model":
-        raise InvalidProblemError(f"--reward measured needs a model to run; {model} is a {kind} file")
-
-
-def _measured(
-    model: Path, shape: str | None, problem: Problem, max_measurements: int | None, line: LearnLine
-) -> MeasuredReward:
-    from placekit.learned.measured_reward import MeasuredReward
-
-    return MeasuredReward(
-        read_source(model, shape), problem, max_measurements=max_measurements, on_measured=line.take_measured
-    )
 
 
 def _measured_lines(result: Result) -> Iterator[RenderableType]:

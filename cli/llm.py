@@ -369,19 +369,13 @@ class Planner:
 
     def _cases(self, serving: Serving) -> list[LanguageTask]:
         """Return the problems with all sequences in one batch, since memory does not depend on batches."""
-        goal = self.asked.goal
         return list(
             plan_cases(
-                self.make,
-                serving,
-                self.usable,
-                self.runtime,
-                batch=serving.batch,
-                contiguity=goal.contiguity_or_none(),
-                pins=parse_pins(self.asked.pins),
+                self.make, serving, self.usable, self.runtime, batch=serving.batch,
+                contiguity=self.asked.goal.contiguity_or_none(), pins=parse_pins(self.asked.pins),
                 degrees=self._degrees(self.runtime),
             )
-        )
+        )  # fmt: skip
 
     def _rules(self) -> Iterator[tuple[str, ServingRuntime]]:
         """Yield each set of runtimes with equal rules: their names, and one of them."""
@@ -404,27 +398,21 @@ def language_model(
         "granularity": asked.weights.granularity,
         "together": asked.weights.together,
     }
-    if not is_program(name):
+    if is_program(name):
+        if numbers or precision is not None:
+            given = "precision" if precision is not None else next(iter(numbers)).replace("_", "-")
+            raise InvalidProblemError(f"--{given} goes with numbers of a model; {name} has its own")
+        called_so, make = str(name), partial(model_task, Path(str(name)))
+    else:
         described = read_description(name, numbers, precision)
         if asked.goal.runtime == "megatron":  # it trains the blocks of multi-token prediction with the others
             described = described.with_speculative()
+        called_so, make = described.name, partial(decoder_task, described)
 
-        def of_description(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
-            return decoder_task(
-                described, serving, platform, lambda graph: costs.cost_table(graph, platform), **kept, **choices
-            )
+    def made(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+        return make(serving, platform, lambda graph: costs.cost_table(graph, platform), **kept, **choices)
 
-        return of_description, lambda task: model_told(task, described.name)
-    if numbers or precision is not None:
-        option = "precision" if precision is not None else next(iter(numbers)).replace("_", "-")
-        raise InvalidProblemError(f"--{option} goes with numbers of a model; {name} has its own")
-
-    def of_file(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
-        return model_task(
-            Path(str(name)), serving, platform, lambda graph: costs.cost_table(graph, platform), **kept, **choices
-        )
-
-    return of_file, lambda task: model_told(task, str(name))
+    return made, partial(model_told, name=called_so)
 
 
 def _with_sheet_memory(platform: Platform) -> Platform:

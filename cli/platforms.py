@@ -10,6 +10,8 @@ from typing import ClassVar
 from placekit.cli.options import parse_pairs
 from placekit.cli.parameters import PLATFORM, option
 from placekit.cli.units import format_bytes
+from placekit.cost_models.device_choice import platform_for
+from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts, core_groups
 from placekit.io.detect import kind_of_file
 from placekit.io.model import ModelSource
 from placekit.io.placement_json import read_placement
@@ -61,12 +63,14 @@ class PlatformChoice:
 
     def cuts(self) -> list[Platform]:
         """Return every platform that `is_open` leaves the choice of."""
-        from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts
+        return list(core_cuts(precision=self._precisions()[0]))
 
-        precision = self.precision or "f32"
-        if precision not in PRECISIONS:
-            raise UnknownNameError(f"no precision {precision!r}; precisions are {', '.join(PRECISIONS)}")
-        return list(core_cuts(precision=precision))
+    def _precisions(self) -> list[str]:
+        precisions = (self.precision or "f32").split(",")
+        for each in precisions:
+            if each not in PRECISIONS:
+                raise UnknownNameError(f"no precision {each!r}; precisions are {', '.join(PRECISIONS)}")
+        return precisions
 
     def of_answer(self, path: Path) -> PlatformChoice:
         """Return the choice with the number of groups taken from the devices of the placement or result in `path`."""
@@ -96,13 +100,8 @@ class PlatformChoice:
         """
         if self.file is not None:
             return read_platform(self.file)
-        from placekit.cost_models.device_choice import platform_for
-        from placekit.cost_models.openvino.devices import PRECISIONS, core_groups
 
-        precisions = (self.precision or "f32").split(",")
-        for each in precisions:
-            if each not in PRECISIONS:
-                raise UnknownNameError(f"no precision {each!r}; precisions are {', '.join(PRECISIONS)}")
+        precisions = self._precisions()
         if self.is_open:
             raise InvalidProblemError("--groups auto: only solve chooses; give the number of groups here")
         if self.groups is not None or len(precisions) > 1:

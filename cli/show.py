@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 import typer
@@ -28,9 +27,18 @@ from placekit.io.workload_json import read_workload
 from placekit.model.errors import InvalidFileError, InvalidProblemError, check_names
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Platform
+from placekit.plotting.canvas import figure_of, save_figure
+from placekit.plotting.graph_page import graph_page
+from placekit.plotting.plot_graph import draw_graph
+from placekit.plotting.plot_pipeline import plot_pipeline
+from placekit.plotting.plot_result import plot_result
+from placekit.plotting.plot_schedule import plot_schedule
+from placekit.plotting.plot_training_plan import plot_training_plan
 from placekit.solve.result import Result
-from placekit.training.result import PlanResult
-from placekit.training.schedule import SCHEDULES
+from placekit.training.schedule import SCHEDULES, simulate_step, step_as_result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["show"]
 
@@ -54,19 +62,41 @@ class Figures:
         files = {name: path for name, path in wanted.items() if path is not None}
         if files and view.result is None and view.plan is None:
             raise InvalidFileError(f"{file}: --{next(iter(files))} needs a result; this is another kind of file")
+        if files and view.plan is not None and view.plan.plan is None:
+            told = f"{view.plan.problem_name!r} has status {view.plan.status}"
+            raise InvalidProblemError(f"{told}: there is no plan to draw")
         for name, path in files.items():
             check_writable(path)
-            if view.plan is not None:
-                _draw_plan(name, view.plan, path, self.schedule)
-            elif view.result is not None and name == "gantt" and view.result.objective_name == "throughput":
-                _draw_pipeline(view.result, _graph_of(file, self.of)[0], path)
-            elif view.result is not None:
-                _WRITERS[name](view.result, path)
+            if name == "trace":
+                write_trace(self._timed(view), path)
+            else:
+                save_figure(self._drawn(name, file, view), path)
         if self.graph is not None:
             check_writable(self.graph)
             _draw_graph(file, self.of, self.graph)
             files["graph"] = self.graph
         return files
+
+    def _drawn(self, what: str, file: Path, view: View) -> Figure:
+        """Draw a result or a plan (``plot``), or its schedule (``gantt``)."""
+        if view.plan is not None and what == "plot":
+            return figure_of(plot_training_plan(view.plan))
+        timed = self._timed(view)
+        if what == "plot":
+            return plot_result(timed)
+        if view.plan is None and timed.objective_name == "throughput":
+            return figure_of(plot_pipeline(timed, _graph_of(file, self.of)[0]))
+        return figure_of(plot_schedule(timed))
+
+    def _timed(self, view: View) -> Result:
+        """Return a result, or one step of a plan for as many microbatches as show its pipeline filling and draining."""
+        plan = view.plan
+        if plan is None:
+            assert view.result is not None
+            return view.result
+        rounds = 2 if self.schedule == "interleaved" else 3
+        num_shown = min(plan.num_microbatches, rounds * sum(load.data_degree for load in plan.stages))
+        return step_as_result(plan, simulate_step(plan.stages, num_shown, self.schedule))
 
 
 def show(
@@ -100,19 +130,8 @@ def show(
         show_parts([*view.parts, *(["", *lines] if lines else [])])
 
 
-def _draw_result(result: Result, path: Path) -> None:
-    from placekit.plotting.canvas import save_figure
-    from placekit.plotting.plot_result import plot_result
-
-    save_figure(plot_result(result), path)
-
-
 def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
     """Draw a result or placement on the graph of its problem."""
-    from placekit.plotting.canvas import figure_of, save_figure
-    from placekit.plotting.graph_page import graph_page
-    from placekit.plotting.plot_graph import draw_graph
-
     graph, weight = _graph_of(file, of)
     platform = Platform(tuple(Device(name, "device") for name in devices_named(file)))
     placement = read_placed(file, graph, platform)
@@ -137,52 +156,3 @@ def _graph_of(file: Path, of: Path | None) -> tuple[OpGraph, NDArray[np.float64]
         raise InvalidFileError(f"--of {path}: a {kind} file has no graph; give a model, a problem or a workload")
     problem = read_problem(path) if kind == "problem" else read_workload(path)
     return problem.graph, problem.costs.op_time_s.min(axis=1)
-
-
-def _draw_pipeline(result: Result, graph: OpGraph, path: Path) -> None:
-    from placekit.plotting.canvas import figure_of, save_figure
-    from placekit.plotting.plot_pipeline import plot_pipeline
-
-    save_figure(figure_of(plot_pipeline(result, graph)), path)
-
-
-def _draw_schedule(result: Result, path: Path) -> None:
-    from placekit.plotting.canvas import figure_of, save_figure
-    from placekit.plotting.plot_schedule import plot_schedule
-
-    save_figure(figure_of(plot_schedule(result)), path)
-
-
-def _draw_plan(what: str, result: PlanResult, path: Path, schedule: str) -> None:
-    """Draw a plan (``plot``) or one of its steps (``gantt``), or write the step as a trace (``trace``).
-
-    Steps are drawn for as many microbatches as show the pipeline filling and draining.
-    """
-    from placekit.io.trace import write_trace
-    from placekit.plotting.canvas import figure_of, save_figure
-    from placekit.plotting.plot_schedule import plot_schedule
-    from placekit.plotting.plot_training_plan import plot_training_plan
-    from placekit.training.schedule import simulate_step, step_as_result
-
-    if result.plan is None:
-        raise InvalidProblemError(f"{result.problem_name!r} has status {result.status}: there is no plan to draw")
-    if what == "plot":
-        save_figure(figure_of(plot_training_plan(result)), path)
-        return
-    replicas = sum(load.data_degree for load in result.stages)
-    num_shown = min(result.num_microbatches, 3 * replicas)
-    if schedule == "interleaved":
-        num_shown = min(result.num_microbatches, 2 * replicas)
-    step = step_as_result(result, simulate_step(result.stages, num_shown, schedule))
-    if what == "gantt":
-        save_figure(figure_of(plot_schedule(step)), path)
-    else:
-        write_trace(step, path)
-
-
-_WRITERS: Mapping[str, Callable[[Result, Path], None]] = {
-    "plot": _draw_result,
-    "gantt": _draw_schedule,
-    "trace": write_trace,
-}
-"""What draws or writes what, by option."""

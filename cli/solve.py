@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import typer
 from rich.console import RenderableType
+from rich.text import Text
 
 from placekit.cli.answers import AT_ONCE_UP_TO
 from placekit.cli.console import print_json, show_parts
@@ -77,8 +78,6 @@ def solve(
 
 def _next_lines(model: Path, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
     """Yield the command that exports the placement of a model, if the verdict advises this placement."""
-    from rich.text import Text
-
     told = result.verdict
     if told is None or told.choice not in ("split", "copies") or "result" not in written:
         return
