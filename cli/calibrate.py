@@ -37,8 +37,7 @@ def calibrate(
 ) -> None:
     """Measure a few splits of a model, fit its costs to them, and say whether predictions become better."""
     how = executor_named(timing.executor)
-    target = output or Path(f"{model.stem}.costs.json")
-    check_writable(target)
+    target = check_writable(output or Path(f"{model.stem}.costs.json"))
     serial = is_serial(how)
     settings = timing.settings(
         rounds, latency_s=timing.burst if serial else 0.0, throughput_s=0.0 if serial else timing.burst

@@ -31,6 +31,7 @@ __all__ = [
     "print_error",
     "print_json",
     "print_line",
+    "refuse_overwriting",
     "show_parts",
     "take_stdout",
 ]
@@ -109,14 +110,21 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, indent=1, allow_nan=False), file=_for_people())
 
 
-def check_writable(*paths: Path) -> None:
-    """Refuse outputs that could not be written at the end of a long run."""
-    for path in paths:
-        try:
-            _check_writable(path)
-        except (OSError, RuntimeError) as error:  # a name that is too long; a loop of links
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise PlacekitError(f"cannot write {path}: {reason}") from None
+def check_writable(path: Path) -> Path:
+    """Return `path`; refuse an output that could not be written at the end of a long run."""
+    try:
+        _check_writable(path)
+    except (OSError, RuntimeError) as error:  # a name that is too long; a loop of links
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise PlacekitError(f"cannot write {path}: {reason}") from None
+    return path
+
+
+def refuse_overwriting(output: Path, *inputs: Path) -> None:
+    """Refuse an output that is an input."""
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise PlacekitError(f"-o {output}: it is an input; it would be overwritten")
 
 
 def _check_writable(path: Path) -> None:

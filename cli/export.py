@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 
-from placekit.cli.console import check_writable, print_json, print_line, show_parts
+from placekit.cli.console import check_writable, print_json, print_line, refuse_overwriting, show_parts
 from placekit.cli.facts import model_facts
 from placekit.cli.launch import refuse_apart, servers
 from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument, ShapeOption
@@ -79,7 +79,7 @@ class ExportOptions:
     def target(self, model: Path, placement: Path, default: str) -> Path:
         """Return the path of the export."""
         target = self.output or Path(default)
-        _refuse_overwriting(target, (model, placement))
+        refuse_overwriting(target, model, placement)
         return target
 
     def placed(self, model: Path, placement: Path) -> tuple[ModelSource, Platform, Placement]:
@@ -131,12 +131,8 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
             by_bundle = (lambda new: told.append(check_bundle(plan, new, bar))) if asked.check else None
             write_bundle(plan, target, queue_size=2 if asked.queue_size is None else asked.queue_size, check=by_bundle)
             written = {kind: str(target)}
-    _show(source, plan, written, told, as_json=asked.as_json)
-
-
-def _show(source: ModelSource, plan: StagePlan, written: Mapping[str, str], told: list[str], *, as_json: bool) -> None:
     checked = told[0] if told else _NOT_CHECKED
-    if as_json:
+    if asked.as_json:
         print_json(_document(plan) | {"checked": checked, "files": dict(written)})
     else:
         show_parts(_report(source, plan, written, checked))
@@ -225,16 +221,15 @@ def _to_device_map(placed: _Placed) -> _Written:
     mapped = device_map(placed.graph, placed.devices, placed.placement, placed.modules)
     write_json(placed.target, mapped)
     files = {"device-map": str(placed.target)}
-    facts = {"device map": ", ".join(_entries_by_device(mapped, placed.devices))}
+    cards = [device.name for device in placed.devices.devices if not device.is_host]
+    entries = [
+        f"{format_count(count, 'module')} on {place if isinstance(place, str) else f'{place} ({cards[place]})'}"
+        for place, count in Counter(mapped.values()).items()
+    ]
+    facts = {"device map": ", ".join(entries)}
     if len(set(mapped.values())) > 1 and "cpu" in mapped.values():
         facts["note"] = "accelerate keeps the modules on cpu there, and computes them on the first accelerator"
     return _Written(files, {"device_map": mapped}, facts)
-
-
-def _entries_by_device(mapped: Mapping[str, int | str], platform: Platform) -> Iterator[str]:
-    cards = [device.name for device in platform.devices if not device.is_host]
-    for place, count in Counter(mapped.values()).items():
-        yield f"{format_count(count, 'module')} on {place if isinstance(place, str) else f'{place} ({cards[place]})'}"
 
 
 def _to_arguments(runtime: str, placed: _Placed) -> _Written:
@@ -327,12 +322,6 @@ def _placed(model: Path, placement: Path, target: Path, asked: ExportOptions) ->
     source, devices, placed = asked.placed(model, placement)
     modules = source.module_of_op if isinstance(source, TorchSource) else None
     return _Placed(model, target, source.graph, devices, placed, modules, None, asked.check)
-
-
-def _refuse_overwriting(target: Path, inputs: Iterable[Path]) -> None:
-    for path in inputs:
-        if target.exists() and path.exists() and target.samefile(path):
-            raise InvalidProblemError(f"-o {target}: it is an input; it would be overwritten")
 
 
 def _document(plan: StagePlan) -> dict[str, Any]:

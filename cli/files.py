@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 
 from placekit.cli.answers import keep_problem, result_beside, stem_of
-from placekit.cli.console import check_writable, print_line
+from placekit.cli.console import check_writable, print_line, refuse_overwriting
 from placekit.io.atomic import STDOUT, encode_json, is_special, write_together
-from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.model.errors import PlacekitError
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_seconds
 from placekit.solve.result import SOLVER_TOLERANCE, Result
@@ -54,15 +54,11 @@ class OutputFiles:
     def of(cls, source: Path, out: Path | None) -> OutputFiles:
         """Return the files for the input `source` and the option ``-o``."""
         placement = Path(f"{stem_of(source)}.placement.json") if out is None else out
-        check_writable(placement)
-        result = None if is_special(placement) else result_beside(placement)
-        files = cls(placement, result, out is not None)
-        for path in (files.placement, files.result):
-            if path is not None and path.exists() and source.exists() and path.samefile(source):
-                raise InvalidProblemError(f"-o {out}: {path} is the input; it would be overwritten")
-        if files.result is not None:
-            check_writable(files.result)
-        return files
+        result = None if is_special(check_writable(placement)) else result_beside(placement)
+        for path in filter(None, (placement, result)):
+            refuse_overwriting(path, source)
+            check_writable(path)
+        return cls(placement, result, out is not None)
 
     def policy_for(self, source: Path) -> Path:
         """Return the path of a policy: ``STEM.policy.pt`` beside the result, or in the current directory."""

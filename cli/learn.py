@@ -125,8 +125,7 @@ def learn(
     )
 
     files = OutputFiles.of(model, output)
-    kept = run.policy_out or run.resume or files.policy_for(model)
-    check_writable(kept)
+    kept = check_writable(run.policy_out or run.resume or files.policy_for(model))
     task = read_task(model, asked.options())
     whole = all_cores_problem(model, asked.options(), task.problem)
     start = read_placed(run.warm_start, task.problem.graph, task.problem.platform) if run.warm_start else None

@@ -24,8 +24,7 @@ def problem(
 
     `placekit solve`, `learn`, `bench` and `explain` take the file like a model, without the model and its devices.
     """
-    target = output or Path(f"{model.stem}.problem.json")
-    check_writable(target)
+    target = check_writable(output or Path(f"{model.stem}.problem.json"))
     task = read_task(model, asked)
     write_problem(task.problem, target)
     if as_json:

@@ -48,8 +48,7 @@ def profile(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the ops of a model on the devices of this machine, and write the costs."""
-    target = output or Path(f"{model.stem}.costs.json")
-    check_writable(target)
+    target = check_writable(output or Path(f"{model.stem}.costs.json"))
     source = read_source(model, asked.shape)
     devices = asked.platform.resolve(source)
     measure = Profiled(

@@ -6,17 +6,22 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from rich.console import RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
 from placekit.cli.console import diagnostics
 from placekit.cli.units import format_share, format_time
+from placekit.solve.result import Incumbent
+from placekit.solve.stop import relative_gap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import RenderableType
-
     from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.training import Metrics
-    from placekit.solve.result import Incumbent
 
 __all__ = ["SHOWN_AFTER_S", "LearnLine", "SolveLine", "StepBar"]
 
@@ -28,8 +33,6 @@ class _LiveLine:
     """One line that redraws itself four times a second while the ``with`` block runs, and disappears at its end."""
 
     def __init__(self) -> None:
-        from rich.live import Live
-
         console = diagnostics()
         self._start = perf_counter()
         self._live = Live(get_renderable=self._visible, console=console, refresh_per_second=4, transient=True)
@@ -48,7 +51,8 @@ class _LiveLine:
 
     def _visible(self) -> RenderableType:
         elapsed_s = perf_counter() - self._start
-        return self.render(elapsed_s) if elapsed_s >= SHOWN_AFTER_S else ""
+        shown = self.render(elapsed_s) if elapsed_s >= SHOWN_AFTER_S else ""
+        return Text(shown, overflow="ellipsis", no_wrap=True) if isinstance(shown, str) else shown
 
     def render(self, elapsed_s: float) -> RenderableType:
         """Return the progress to show after `elapsed_s` seconds."""
@@ -69,17 +73,12 @@ class SolveLine(_LiveLine):
 
     def render(self, elapsed_s: float) -> RenderableType:
         """Return the line."""
-        from rich.text import Text
-
-        from placekit.solve.stop import relative_gap
-
         best, bound = (self._last.objective, self._last.bound) if self._last else (None, None)
         limit = "" if self._time_limit_s is None else f" of {self._time_limit_s:.0f} s"
-        text = (
+        return (
             f"solving  best {format_time(best)}  bound {format_time(bound)}  "
             f"gap {format_share(relative_gap(best, bound))}  {elapsed_s:.0f} s{limit}  (Ctrl-C: take the best)"
         )
-        return Text(text, overflow="ellipsis", no_wrap=True)
 
 
 class LearnLine(SolveLine):
@@ -101,30 +100,25 @@ class LearnLine(SolveLine):
 
     def render(self, elapsed_s: float) -> RenderableType:
         """Return the line."""
-        from rich.text import Text
-
         values = self._metrics
         if self._measured is not None:
             told = self._measured
             limit = "" if told.max_measurements is None else f" of {told.max_measurements}"
-            text = (
+            return (
                 f"update {self._update}  best {format_time(told.best_s)} measured  {told.measurements}{limit} "
                 f"measurements, {told.asked - told.measurements} known before  {elapsed_s:.0f} s  "
                 "(Ctrl-C: take the best)"
             )
-            return Text(text, overflow="ellipsis", no_wrap=True)
         if not values:
             return super().render(elapsed_s)
         if "imitation/deviations" in values:
             away = values["imitation/deviations"]
-            text = f"imitating the teacher  update {self._update}  about {away:.0f} groups elsewhere  {elapsed_s:.0f} s"
-            return Text(text, overflow="ellipsis", no_wrap=True)
-        text = (
+            return f"imitating the teacher  update {self._update}  about {away:.0f} groups elsewhere  {elapsed_s:.0f} s"
+        return (
             f"update {self._update}  best {format_time(values.get('charts/best_objective'))}  "
             f"mean cost {-values['charts/episodic_return']:.3f}  entropy {values['losses/entropy']:.3f}  "
             f"{values['charts/SPS']:.0f} evaluations/s  {elapsed_s:.0f} s  (Ctrl-C: take the best)"
         )
-        return Text(text, overflow="ellipsis", no_wrap=True)
 
 
 class StepBar(_LiveLine):
@@ -140,10 +134,6 @@ class StepBar(_LiveLine):
 
     def render(self, elapsed_s: float) -> RenderableType:
         """Return the bar."""
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
         grid = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=max(self._total, 1), completed=self._done, width=24)
         text = f"{self._done}/{self._total}  {elapsed_s:.0f} s  {self._label}"

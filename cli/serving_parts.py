@@ -122,26 +122,26 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     task, report, result = plan.task, plan.report, plan.result
     shown = task.problem.replace(platform=task.platform)
     runtime = {} if plan.runtime is None else {"for": _rules_told(plan.runtime)}
-    facts = {"model": told, **_read(task), **runtime, **_asked(task), **_hosted(task), **_free(answer)}
+    read = {} if task.description is None else _description_facts(task.description)
+    facts = {"model": told, **read, **runtime, **_asked(task), **_hosted(task), **_free(answer)}
     yield fact_lines(facts | problem_facts(shown, answer.pins))
     yield ""
     yield from result_lines(result, with_memory=report is None)
+    yield ""
     if report is None:
-        yield ""
         yield fact_lines({"needed": _needed(answer)})
     else:
-        yield ""
         yield from serving_lines(task, report)
     if answer.points:
         yield ""
-        yield from _context_lines(answer)
+        yield _context_table(answer)
     for title, compared in (("experts", answer.experts), ("prefill and decode", answer.phases)):
         if compared:
             yield ""
-            yield from _plan_lines(title, compared)
+            yield _plan_table(title, compared)
     if answer.compared:
         yield ""
-        yield from _compared_lines(answer)
+        yield _compared_table(answer)
     yield ""
     yield fact_lines(file_facts(written))
     yield from verdict_lines(result.verdict, task.problem)
@@ -189,40 +189,40 @@ def _needed(answer: Answer) -> str:
     )
 
 
-def _context_lines(answer: Answer) -> Iterator[RenderableType]:
+def _context_table(answer: Answer) -> RenderableType:
     table = plain_table("context", "tokens/s", "per token", "devices")
     for each in answer.points:
         report = each.plan.report
         assert report is not None
-        per_token = "-" if report.time_per_token_s is None else format_seconds(report.time_per_token_s)
-        table.add_row(f"{each.context:,}", f"{report.tokens_per_s:.4g}", per_token, str(len(report.memory)))
-    yield table
+        rate, per_token = f"{report.tokens_per_s:.4g}", _seconds(report.time_per_token_s)
+        table.add_row(f"{each.context:,}", rate, per_token, str(len(report.memory)))
+    return table
 
 
-def _compared_lines(answer: Answer) -> Iterator[RenderableType]:
+def _compared_table(answer: Answer) -> RenderableType:
     table = plain_table("what runtimes can follow", "tokens/s", "loss")
     best = answer.plan.tokens_per_s
     for names, plan in answer.compared.items():
-        if plan is None:
-            table.add_row(names, "cannot run it", "-")
-        elif plan.report is None:
-            table.add_row(names, "does not fit", "-")
+        if plan is None or plan.report is None:
+            table.add_row(names, "cannot run it" if plan is None else "does not fit", "-")
         else:
             table.add_row(names, f"{plan.tokens_per_s:.4g}", format_share(max(0.0, 1 - plan.tokens_per_s / best)))
-    yield table
+    return table
 
 
-def _plan_lines(title: str, compared: Mapping[str, ServingPlan | None]) -> Iterator[RenderableType]:
+def _plan_table(title: str, compared: Mapping[str, ServingPlan | None]) -> RenderableType:
     table = plain_table(title, "tokens/s", "first token", "per token")
     for what, plan in compared.items():
         if plan is None or plan.report is None:
             table.add_row(what, "does not fit", "-", "-")
-            continue
-        report = plan.report
-        seconds = (report.time_to_first_token_s, report.time_per_token_s)
-        times = ["-" if each is None else format_seconds(each) for each in seconds]
-        table.add_row(what, f"{report.tokens_per_s:.4g}", *times)
-    yield table
+        else:
+            seconds = (plan.report.time_to_first_token_s, plan.report.time_per_token_s)
+            table.add_row(what, f"{plan.report.tokens_per_s:.4g}", *map(_seconds, seconds))
+    return table
+
+
+def _seconds(time_s: float | None) -> str:
+    return "-" if time_s is None else format_seconds(time_s)
 
 
 def _hosted(task: LanguageTask) -> dict[str, str]:
@@ -234,10 +234,6 @@ def _hosted(task: LanguageTask) -> dict[str, str]:
         "experts": f"those of the first {task.hosted_blocks} blocks are on {host} ({format_bytes(task.hosted_bytes)}), "
         "and computed there; the time on a card has their time and the bus"
     }
-
-
-def _read(task: LanguageTask) -> dict[str, str]:
-    return {} if task.description is None else _description_facts(task.description)
 
 
 def _asked(task: LanguageTask) -> dict[str, str]:

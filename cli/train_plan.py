@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, print_json, refuse_overwriting, show_parts
 from placekit.cli.options import JsonOption, output_option
 from placekit.cli.parameters import OBJECTIVE, PLATFORM, option
 from placekit.cli.progress import SolveLine
@@ -81,10 +81,8 @@ def train_plan(
     """
     plan_method(search.method, search.params)
     problem, assumptions = read_training(source, training)
-    target = output or Path(f"{source.stem}.plan.json")
-    if target.exists() and source.exists() and target.samefile(source):
-        raise InvalidProblemError(f"-o {target}: it is the input; it would be overwritten")
-    check_writable(target)
+    target = check_writable(output or Path(f"{source.stem}.plan.json"))
+    refuse_overwriting(target, source)
     with SolveLine(search.time_limit) as line:
         result = solve_plan(
             problem, search.method, stop=search.stop(), seed=search.seed, params=search.params, on_progress=line
