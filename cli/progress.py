@@ -51,7 +51,9 @@ class _LiveLine:
 
     def _visible(self) -> RenderableType:
         elapsed_s = perf_counter() - self._start
-        shown = self.render(elapsed_s) if elapsed_s >= SHOWN_AFTER_S else ""
+        if elapsed_s < SHOWN_AFTER_S:
+            return ""
+        shown = self.render(elapsed_s)
         return Text(shown, overflow="ellipsis", no_wrap=True) if isinstance(shown, str) else shown
 
     def render(self, elapsed_s: float) -> RenderableType:
