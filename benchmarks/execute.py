@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.benchmarks.circumstances import circumstances
 from placekit.benchmarks.plan import Job
-from placekit.benchmarks.rows import append_row
-from placekit.benchmarks.store import Row, Store
+from placekit.benchmarks.store import Row, Store, append_row
+from placekit.io.model import ModelSource
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.runtime.compare import PLACEMENT, PlacementTiming, time_placement
+from placekit.runtime.timing import Timing, TimingSettings
+from placekit.solve.advice import LEAST_GAIN
 from placekit.training.problem import TrainingProblem
 
-if TYPE_CHECKING:
-    from placekit.runtime.timing import Timing
-
-__all__ = ["checked_row", "measurable", "measure_jobs", "measured_row", "verdict_row"]
+__all__ = ["measurable", "measure_jobs"]
 
 logger = logging.getLogger(__name__)
 
@@ -90,11 +92,6 @@ def measure_jobs(
         Measure again what failed or was disturbed by other load.
     on_step
         Called with the number of finished measurements, of all, and what comes next.
-
-    Raises
-    ------
-    PlacekitError
-        A row cannot be written. A placement that cannot be executed gets a row that says why.
     """
     rows = store.rows()
     known = {
@@ -113,43 +110,52 @@ def measure_jobs(
         teams = row.get("team_of_device")
         key = job.case.problem, devices.tobytes(), str(teams)
         if key not in done:
-            assert not isinstance(job.problem, TrainingProblem)  # those are not measurable
-            placement = Placement.of(job.problem, devices, None, teams)
-            if how == "outputs":
-                done[key] = checked_row(job, placement)
-            elif how == "verdicts":
-                done[key] = verdict_row(job, placement, timing)
-            else:
-                done[key] = measured_row(job, placement, timing, with_baselines=with_baselines)
+            done[key] = _executed(job, devices, teams, how, timing, with_baselines=with_baselines)
         append_row(store.measured_path, done[key] | {"case": job.case.address})
     return len(wanted)
 
 
-def checked_row(job: Job, placement: Placement) -> Row:
-    """Execute a placement stage by stage (OpenVINO in f32); return how far every tensor is from the whole model's.
-
-    Parameters
-    ----------
-    job
-        The case; its seed makes the inputs.
-    placement
-        What to run.
-    """
+def _executed(
+    job: Job, devices: NDArray[np.int64], teams: list[int] | None, how: bool | str, timing: Timing | None, *,
+    with_baselines: bool,
+) -> Row:  # fmt: skip
+    """Execute a placement in the way `how`, and return its row, or one that says why it cannot be executed."""
     from placekit.io.read_model import read_model
-    from placekit.runtime.output_check import check_placement, in_f32
-    from placekit.runtime.plans import compile_plan, plan_stages
 
     assert job.model_file is not None  # `measurable` looks at that
     assert not isinstance(job.problem, TrainingProblem)
-    row = _described(job, "serial")
+    problem, placement = job.problem, Placement.of(job.problem, devices, None, teams)
+    is_serial = how == "outputs" or (how != "verdicts" and problem.objective.name == "serial-latency")
+    executor: Literal["serial", "threads"] = "serial" if is_serial else "threads"
+    names = ("model", "platform", "objective", "contiguity", "label")
+    row: Row = {"schema": "placekit/measured/1", "case": job.case.address, "executor": executor, "error": None}
+    row |= {name: job.facts[name] for name in names} | {"seed": job.case.seed}
+    row |= {"measured_s": None, "measured_iqr_s": None, "prediction_error": None, **circumstances()}
     try:
-        plan = plan_stages(read_model(job.model_file), placement, job.problem.platform)
-        check = check_placement(compile_plan(in_f32(plan)), seed=job.case.seed)
+        source = read_model(job.model_file)
+        if how == "outputs":
+            return row | _checked(source, problem, placement, job.case.seed)
+        if how == "verdicts":
+            return row | _judged(source, problem, placement, timing)
+        timed = time_placement(
+            source, problem, placement, executor=executor, with_baselines=with_baselines, timing=timing
+        )
+        return row | _measured(timed, problem, placement)
     except (PlacekitError, RuntimeError) as error:  # whatever a plugin does not like
         logger.warning("%s by %s cannot be executed: %s", job.facts["model"], job.facts["label"], error)
-        return row | {"error": f"{type(error).__name__}: {error}"}
+        name = "" if isinstance(error, PlacekitError) else f"{type(error).__name__}: "
+        return row | {"error": f"{name}{error}"}
+
+
+def _checked(source: ModelSource, problem: Problem, placement: Placement, seed: int) -> Row:
+    """Execute a placement stage by stage (OpenVINO in f32); return how far every tensor is from the whole model's."""
+    from placekit.runtime.output_check import check_placement, in_f32
+    from placekit.runtime.plans import compile_plan, plan_stages
+
+    plan = plan_stages(source, placement, problem.platform)
+    check = check_placement(compile_plan(in_f32(plan)), seed=seed)
     tensors = (*check.cuts, *check.outputs)
-    return row | {
+    return {
         "num_stages": len(plan.stages),
         "num_tensors": len(tensors),
         "num_mismatches": sum(not each.is_equal for each in tensors),
@@ -157,111 +163,55 @@ def checked_row(job: Job, placement: Placement) -> Row:
     }
 
 
-def _described(job: Job, executor: str) -> Row:
-    names = ("model", "platform", "objective", "contiguity", "label")
-    row: Row = {"schema": "placekit/measured/1", "case": job.case.address, "executor": executor, "error": None}
-    row |= {name: job.facts[name] for name in names} | {"seed": job.case.seed}
-    return row | {"measured_s": None, "measured_iqr_s": None, "prediction_error": None, **circumstances()}
-
-
-def measured_row(job: Job, placement: Placement, timing: Timing | None = None, *, with_baselines: bool = False) -> Row:
-    """Execute a placement, and return its row; ``measured_s`` compares with the objective.
+def _measured(timed: PlacementTiming, problem: Problem, placement: Placement) -> Row:
+    """Return what was measured; ``measured_s`` compares with the objective.
 
     A pipeline is measured by its throughput (the reciprocal compares with the objective ``throughput``), the other
     objectives by the latency of one sample, with subgraphs one after another for ``serial-latency``.
-
-    Parameters
-    ----------
-    job
-        The case.
-    placement
-        What to run.
-    timing
-        How to measure; as by default if None.
-    with_baselines
-        True for the ratios over OpenVINO's own ways of using all devices, ``speedup_over``.
     """
-    from placekit.io.read_model import read_model
-    from placekit.runtime.compare import time_placement
-
-    assert job.model_file is not None  # `measurable` looks at that
-    assert not isinstance(job.problem, TrainingProblem)
-    objective = job.problem.objective.name
-    executor: Any = "serial" if objective == "serial-latency" else "threads"
-    row = _described(job, executor)
-    try:
-        timed = time_placement(
-            read_model(job.model_file), job.problem, placement, executor=executor, with_baselines=with_baselines,
-            timing=timing,
-        )  # fmt: skip
-    except PlacekitError as error:
-        logger.warning("%s by %s cannot be measured: %s", job.facts["model"], job.facts["label"], error)
-        return row | {"error": str(error)}
     told = timed.to_dict()
-    if objective == "throughput":
+    if problem.objective.name == "throughput":
         per_s, iqr = told["throughput_per_s"], told["throughput_per_s_iqr"]
         measured_s, iqr_s = (None, None) if not per_s else (1 / per_s, iqr / per_s**2)  # d(1/x) = dx / x^2
     else:
         measured_s, iqr_s = told["latency_s"], told["latency_s_iqr"]
-    predicted_s = job.problem.objective.score(job.problem, placement.device_of_op).objective_s
-    error_share = None if not measured_s else predicted_s / measured_s - 1
+    predicted_s = problem.objective.score(problem, placement.device_of_op).objective_s
     kept = ("latency_s", "throughput_per_s", "best_single_device", "speedup", "latency_speedup", "flags", "is_noisy")
-    return row | {
+    return {
         "measured_s": measured_s,
         "measured_iqr_s": iqr_s,
-        "prediction_error": error_share,
+        "prediction_error": None if not measured_s else predicted_s / measured_s - 1,
         **{name: told[name] for name in kept},
         "speedup_over": {each["name"]: each["speedup_of_placement"] for each in told["contenders"][1:]},
     }
 
 
-def verdict_row(job: Job, placement: Placement, timing: Timing | None = None) -> Row:
-    """Take the verdict on a placement, execute what it advises, and return its row.
+def _judged(source: ModelSource, problem: Problem, placement: Placement, timing: Timing | None) -> Row:
+    """Take the verdict on a placement, execute what it advises, and return both.
 
     The row has the verdict and how many times what was executed is as fast as the simplest way: the best of every
     device alone and of all cores as one device, of which one is chosen in one half of the rounds and measured in the
     other. Where the verdict advises the simplest way, the placement is executed.
-
-    Parameters
-    ----------
-    job
-        The case.
-    placement
-        What the solve gave.
-    timing
-        How to measure; in five short rounds if None.
     """
     from placekit.cost_models.openvino.devices import all_cores_of
     from placekit.cost_models.profiled import Profiled
-    from placekit.io.read_model import read_model
-    from placekit.runtime.compare import PLACEMENT, time_placement
-    from placekit.runtime.timing import Timing, TimingSettings
-    from placekit.solve.advice import LEAST_GAIN
     from placekit.solve.verdict import verdict
 
-    assert job.model_file is not None  # `measurable` looks at that
-    assert not isinstance(job.problem, TrainingProblem)
-    row = _described(job, "threads")
+    one = all_cores_of(problem.platform)
+    whole = None
+    if one is not None:
+        whole = source.problem(one, Profiled().cost_table(source, one), objective=problem.objective)
+    told = verdict(problem, placement, whole)
+    if told.choice in ("split", "copies") and told.chosen is not None and told.chosen.placement is not None:
+        placement = told.chosen.placement
     settings = TimingSettings(rounds=5, max_rounds=8, warm_up_s=0.2, latency_s=0.2, throughput_s=0.4, time_limit_s=45)
-    try:
-        source, problem = read_model(job.model_file), job.problem
-        one = all_cores_of(problem.platform)
-        whole = None
-        if one is not None:
-            whole = source.problem(one, Profiled().cost_table(source, one), objective=problem.objective)
-        told = verdict(problem, placement, whole)
-        if told.choice in ("split", "copies") and told.chosen is not None and told.chosen.placement is not None:
-            placement = told.chosen.placement
-        timed = time_placement(
-            source, problem, placement, executor="threads", timing=timing or Timing(settings), with_baselines=True
-        )
-    except PlacekitError as error:
-        logger.warning("the verdict on %s cannot be measured: %s", job.facts["model"], error)
-        return row | {"error": str(error)}
+    timed = time_placement(
+        source, problem, placement, executor="threads", timing=timing or Timing(settings), with_baselines=True
+    )
     simplest = [*timed.singles.values(), *(name for name in timed.runtime if name == "all cores")]
     over = timed.timings.over_best(PLACEMENT, simplest)
     measured = timed.to_dict()
-    return row | {
+    return {
         "measured_s": 1 / measured["throughput_per_s"] if measured["throughput_per_s"] else None,
         "prediction_error": measured["prediction_error"],
         "flags": measured["flags"],

@@ -121,11 +121,6 @@ def make_plan(suite: Suite, results: Path) -> Plan:
         The suite.
     results
         The folder of results; problems and zoo models are kept there.
-
-    Raises
-    ------
-    PlacekitError
-        Anything in the suite that does not exist or is broken.
     """
     jobs: dict[str, Job] = {}
     left_out: dict[str, None] = {}

@@ -59,11 +59,6 @@ def mean_interval(runs: Runs) -> Interval:
     ----------
     runs
         Values by case; at least one.
-
-    Raises
-    ------
-    InvalidProblemError
-        No values.
     """
     groups = [np.asarray(values, dtype=np.float64) for values in runs.values() if len(values)]
     if not groups:

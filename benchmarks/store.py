@@ -1,24 +1,71 @@
 """The folder of results: one row per case in ``rows.jsonl``, written by one process at a time.
 
-A row is there completely or not at all (see :mod:`placekit.benchmarks.rows`), so whatever stops a run, the next one
-knows what is done.
+Rows are lines of JSON, appended one at a time. A row is there completely or not at all, so whatever stops a run, the
+next one knows what is done.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from placekit.benchmarks.row_schema import MeasuredModel, RowModel
-from placekit.benchmarks.rows import append_row, read_lines
 from placekit.io.locks import open_lock
-from placekit.io.reading import validated
+from placekit.io.reading import parse_json, read_bytes, validated
 from placekit.model.errors import InvalidFileError, PlacekitError
 
-__all__ = ["Store"]
+__all__ = ["Store", "append_row", "read_lines"]
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """Append `row` to `path` as one line, and wait until it is on the disk.
+
+    What a crash left of an unfinished last line is cut off first.
+    """
+    line = json.dumps(dict(row), allow_nan=False).encode() + b"\n"
+    try:
+        with path.open("a+b") as file:
+            whole = _end_of_last_line(file)
+            try:
+                file.truncate(whole)
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(whole)
+                raise
+    except OSError as error:
+        raise PlacekitError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _end_of_last_line(file: IO[bytes]) -> int:
+    """Return where the last finished line ends, looking from the end: files of many rows grow large."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        begin = max(0, end - 65536)
+        file.seek(begin)
+        at = file.read(end - begin).rfind(b"\n")
+        if at >= 0:
+            return begin + at + 1
+        end = begin
+    return 0
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield line number and row for every finished line of `path`; nothing if there is no file."""
+    if not path.exists():
+        return
+    content = read_bytes(path)
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+        row = parse_json(line, f"{path}, line {number}")
+        if not isinstance(row, dict):
+            raise InvalidFileError(f"{path}, line {number}: not a JSON object")
+        yield number, row
+
 
 Row = dict[str, Any]
 
@@ -38,23 +85,11 @@ class Store:
         self.measured_path = folder / "measured.jsonl"
 
     def rows(self, path: Path | None = None) -> dict[str, Row]:
-        """Return the latest row of every case, by the case's address; of the folder, or of the file `path`.
-
-        Raises
-        ------
-        InvalidFileError
-            A line that is no row of a suite.
-        """
+        """Return the latest row of every case, by the case's address; of the folder, or of the file `path`."""
         return self._read(path or self.path, RowModel, "placekit/row/1", "suite")
 
     def measured(self, path: Path | None = None) -> dict[str, Row]:
-        """Return what was measured for real, by the case's address; of the folder, or of the file `path`.
-
-        Raises
-        ------
-        InvalidFileError
-            A line that is no such row.
-        """
+        """Return what was measured for real, by the case's address; of the folder, or of the file `path`."""
         return self._read(path or self.measured_path, MeasuredModel, "placekit/measured/1", "measurement")
 
     @staticmethod
@@ -75,13 +110,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only writer; the lock is the process's, so that it is gone when the process is, however it ends.
-
-        Raises
-        ------
-        PlacekitError
-            Another process writes to the folder, or the folder cannot be made.
-        """
+        """Be the only writer; the lock is the process's, so that it is gone when the process is, however it ends."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with os.fdopen(open_lock(self.folder / ".lock", "results"), "r+") as file:

@@ -48,13 +48,7 @@ class Suite:
         return self.content.name
 
     def at_most(self, time_limit_s: float) -> Suite:
-        """Return the suite with no case allowed more than `time_limit_s`; what is shorter stays as it is.
-
-        Raises
-        ------
-        InvalidProblemError
-            The limit is negative or no number.
-        """
+        """Return the suite with no case allowed more than `time_limit_s`; what is shorter stays as it is."""
         if not 0 <= time_limit_s < math.inf:
             raise InvalidProblemError(f"time limit {time_limit_s} s of a suite; it must be finite and at least 0")
         methods = tuple(
@@ -82,13 +76,6 @@ def read_suite(source: str, folder: Path | None = None) -> Suite:
     folder
         Where the files that it names lie, but for platforms, which lie beside the suite. By default beside the suite,
         too; for a shipped suite the current folder.
-
-    Raises
-    ------
-    UnknownNameError
-        Neither a shipped suite nor a ``.toml`` file.
-    InvalidFileError
-        The file is broken; the message names the place, the value and what is expected.
     """
     is_shipped = source in shipped_suites()
     path = _FOLDER / f"{source}.toml" if is_shipped else Path(source)

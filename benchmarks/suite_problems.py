@@ -16,25 +16,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placekit.benchmarks.suite import Suite
 from placekit.benchmarks.suite_schema import PUBLISHED, TRAINING_PLAN, ModelEntry, ObjectiveEntry, PlatformEntry
 from placekit.cost_models.registry import COST_MODELS, get_cost_model
+from placekit.io.costs_json import read_costs
+from placekit.io.detect import kind_of_file
 from placekit.io.file_hash import file_hash
+from placekit.io.model import ModelSource
+from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
+from placekit.io.read_model import read_model
 from placekit.io.reading import inside
+from placekit.io.workload_json import read_workload
 from placekit.model.contiguity import Contiguity
+from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Objective, get_objective
 from placekit.training.piper_json import piper_to_dict, read_piper, write_piper
 from placekit.training.problem import TrainingProblem
 
-if TYPE_CHECKING:
-    from placekit.io.model import ModelSource
-    from placekit.model.costs import CostTable
-    from placekit.model.platform import Platform
 __all__ = ["AnyProblem", "ProblemSpec", "address_of", "declared_problems", "problem_address", "settle"]
 
 AnyProblem = Problem | TrainingProblem
@@ -90,13 +94,7 @@ def problem_address(problem: AnyProblem) -> str:
 
 
 def settle(spec: ProblemSpec, results: Path) -> tuple[AnyProblem, Path]:
-    """Return the problem of `spec`, and the file in the folder `results` where it is kept.
-
-    Raises
-    ------
-    PlacekitError
-        It cannot be made or written, or the file is broken.
-    """
+    """Return the problem of `spec`, and the file in the folder `results` where it is kept."""
     kind = "training" if spec.objective == TRAINING_PLAN else "problem"
     path = results / "problems" / f"{address_of(spec.declaration)}.{kind}.json"
     if path.is_file():
@@ -119,11 +117,6 @@ def declared_problems(suite: Suite, results: Path) -> Iterator[ProblemSpec]:
         The suite.
     results
         Zoo models are built below this folder.
-
-    Raises
-    ------
-    PlacekitError
-        A model file that is not there (and not optional), or an unknown objective, contiguity, family or zoo model.
     """
     from placekit.benchmarks.generators.drawn import drawn_models
 
@@ -133,16 +126,16 @@ def declared_problems(suite: Suite, results: Path) -> Iterator[ProblemSpec]:
         if entry.machines:
             yield from _training(entry, source)
             continue
-        objectives = [
-            (name, objective, contiguity)
-            for name, objective, contiguity in _objectives(suite.content.objective)
-            if entry.objectives is None or name is None or name in entry.objectives
+        goals = [
+            goal
+            for goal in _goals(suite.content.objective)
+            if entry.objectives is None or goal.name is None or goal.name in entry.objectives
         ]
         if entry.family is not None:
-            yield from _generated(entry, objectives)
+            yield from _generated(entry, goals)
         else:
             for path, model_name, declared in source.files(entry):
-                yield from source.problems(path, model_name, declared, objectives)
+                yield from source.problems(path, model_name, declared, goals)
 
 
 def _training(entry: ModelEntry, source: _Sources) -> Iterator[ProblemSpec]:
@@ -157,72 +150,68 @@ def _training(entry: ModelEntry, source: _Sources) -> Iterator[ProblemSpec]:
             yield ProblemSpec(name, machine, TRAINING_PLAN, declaration, build)
 
 
-_Objectives = list[tuple[str | None, Objective | None, str | None]]
+@dataclass(frozen=True)
+class _Goal:
+    """Objective, by the name that the suite gives it, and contiguity; None for what the problem itself says."""
+
+    name: str | None = None
+    objective: Objective | None = None
+    contiguity: str | None = None
+
+    def declared(self) -> dict[str, Any]:
+        """Return what decides the goal."""
+        objective = self.objective
+        return {
+            "objective": None if objective is None else {"name": objective.name, "params": objective.identity()},
+            "contiguity": self.contiguity,
+        }
 
 
-def _objectives(entries: tuple[ObjectiveEntry, ...]) -> _Objectives:
-    """Return name, objective and contiguity; None for what the problem itself says."""
-    if not entries:
-        return [(None, None, None)]
-    found: _Objectives = []
+def _goals(entries: tuple[ObjectiveEntry, ...]) -> list[_Goal]:
+    """Return the objectives of a suite, each with every contiguity."""
+    found = []
     for entry in entries:
         objective = get_objective(entry.name, entry.params)
         for contiguity in entry.contiguity or (None,):
             if contiguity is not None and contiguity not in set(Contiguity):
                 raise UnknownNameError(f"no contiguity {contiguity!r}; it is one of {', '.join(Contiguity)}")
-            found.append((entry.name, objective, contiguity))
-    return found
+            found.append(_Goal(entry.name, objective, contiguity))
+    return found or [_Goal()]
 
 
-def _variant(objective: Objective | None, contiguity: str | None) -> dict[str, Any]:
-    return {
-        "objective": None if objective is None else {"name": objective.name, "params": objective.identity()},
-        "contiguity": contiguity,
-    }
-
-
-def _generated(entry: ModelEntry, objectives: _Objectives) -> Iterator[ProblemSpec]:
+def _generated(entry: ModelEntry, goals: list[_Goal]) -> Iterator[ProblemSpec]:
     assert entry.family is not None
     family, params = entry.family, dict(entry.params)
     for seed in entry.seeds:
-        for name, objective, contiguity in objectives:
-            declaration = {"family": family, "params": params, "seed": seed} | _variant(objective, contiguity)
+        for goal in goals:
+            declaration = {"family": family, "params": params, "seed": seed} | goal.declared()
             model = entry.name or f"{family}-{params.get('num_ops')}"
             model = f"{model}-{seed}" if len(entry.seeds) > 1 else model
-            build = partial(_generate, family, params, seed, objective, contiguity)
-            yield ProblemSpec(model, None, name, declaration, build)
+            yield ProblemSpec(model, None, goal.name, declaration, partial(_generate, family, params, seed, goal))
 
 
-def _generate(
-    family: str, params: dict[str, Any], seed: int, objective: Objective | None, contiguity: str | None
-) -> Problem:
+def _generate(family: str, params: dict[str, Any], seed: int, goal: _Goal) -> Problem:
+    """Return a problem of a family; the seed of a drawn one is its number."""
+    from placekit.benchmarks.generators.drawn import draw_problem
     from placekit.benchmarks.generators.families import generate
     from placekit.benchmarks.generators.shops import SHOPS
 
+    objective = goal.objective
     try:
         if family == DRAWN:
-            return _drawn(params, seed, objective, contiguity)
-        if family in SHOPS:
+            drawn: dict[str, Any] = {"split": "test", "seed": 0, "objective": objective and objective.name} | params
+            made = draw_problem(drawn.pop("split"), drawn.pop("seed"), seed, **drawn)
+        elif family in SHOPS:
             made = SHOPS[family](seed=seed, **params)
-            made = made if objective is None else made.replace(objective=objective)
         else:
             made = generate(family, seed=seed, objective=objective, **params)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PlacekitError):
             raise
         raise InvalidProblemError(f"family {family!r} cannot be made from {params}: {error}") from None
-    return made if contiguity is None else made.replace(contiguity=Contiguity(contiguity))
-
-
-def _drawn(params: dict[str, Any], number: int, objective: Objective | None, contiguity: str | None) -> Problem:
-    """Return a random problem; the seed of the model is its number, and the objective takes the place of its own."""
-    from placekit.benchmarks.generators.drawn import draw_problem
-
-    values: dict[str, Any] = {"split": "test", "seed": 0} | params
-    name = None if objective is None else objective.name
-    drawn = draw_problem(values.pop("split"), values.pop("seed"), number, objective=name, **values)
-    chosen = drawn if objective is None else drawn.replace(objective=objective)
-    return chosen if contiguity is None else chosen.replace(contiguity=Contiguity(contiguity))
+    if objective is not None and made.objective != objective:
+        made = made.replace(objective=objective)
+    return made if goal.contiguity is None else made.replace(contiguity=Contiguity(goal.contiguity))
 
 
 class _Sources:
@@ -266,36 +255,22 @@ class _Sources:
         except (ValueError, NotImplementedError, re.error) as error:
             raise InvalidFileError(f"suite {self._suite.name!r}: file {pattern!r} is no pattern: {error}") from None
 
-    def problems(
-        self, path: Path, model: str, declared: dict[str, Any], objectives: _Objectives
-    ) -> Iterator[ProblemSpec]:
+    def problems(self, path: Path, model: str, declared: dict[str, Any], goals: list[_Goal]) -> Iterator[ProblemSpec]:
         """Yield the problems of one model file."""
-        from placekit.io.detect import kind_of_file
-
         kind = kind_of_file(path)
         if kind in ("problem", "workload"):
-            for name, objective, contiguity in objectives:
-                yield ProblemSpec(
-                    model,
-                    None,
-                    name,
-                    declared | _variant(objective, contiguity),
-                    partial(self._from_file, path, kind, objective, contiguity),
-                )
+            for goal in goals:
+                build = partial(self._from_file, path, kind, goal)
+                yield ProblemSpec(model, None, goal.name, declared | goal.declared(), build)
             return
         if kind != "model":
             raise InvalidFileError(f"{path}: a {kind} file is no model of a suite")
         zoo = json.dumps(declared) if "zoo" in declared else None
         for platform in self._suite.content.platform or (PlatformEntry(name="default"),):
-            for name, objective, contiguity in objectives:
-                yield ProblemSpec(
-                    model,
-                    platform.name,
-                    name,
-                    declared | {"platform": self._declared(platform, model)} | _variant(objective, contiguity),
-                    partial(self._from_model, path, zoo, model, platform, objective, contiguity),
-                    path,
-                )
+            for goal in goals:
+                declaration = declared | {"platform": self._declared(platform, model)} | goal.declared()
+                build = partial(self._from_model, path, zoo, model, platform, goal)
+                yield ProblemSpec(model, platform.name, goal.name, declaration, build, path)
 
     def _declared(self, platform: PlatformEntry, model: str) -> dict[str, Any]:
         """Return what decides the platform and the costs; files count by their content."""
@@ -310,31 +285,19 @@ class _Sources:
         return inside(self._suite.folder, platform.costs.replace("{model}", model), f"suite {self._suite.name!r}")
 
     @staticmethod
-    def _from_file(path: Path, kind: str, objective: Objective | None, contiguity: str | None) -> Problem:
-        from placekit.io.workload_json import read_workload
-
+    def _from_file(path: Path, kind: str, goal: _Goal) -> Problem:
         problem = read_problem(path) if kind == "problem" else read_workload(path)
-        if objective is not None:
-            problem = problem.replace(objective=objective, contiguity=contiguity)
-        return problem
+        if goal.objective is None:
+            return problem
+        return problem.replace(objective=goal.objective, contiguity=goal.contiguity)
 
-    def _from_model(
-        self,
-        path: Path,
-        zoo: str | None,
-        model: str,
-        platform: PlatformEntry,
-        objective: Objective | None,
-        contiguity: str | None,
-    ) -> Problem:
+    def _from_model(self, path: Path, zoo: str | None, model: str, platform: PlatformEntry, goal: _Goal) -> Problem:
         source = self._read_model(path, zoo)
         devices, costs = self._costs_of(path, zoo, model, platform.name)
-        chosen = {} if objective is None else {"objective": objective}
-        return source.problem(devices, costs, contiguity=contiguity, **chosen)
+        chosen = {} if goal.objective is None else {"objective": goal.objective}
+        return source.problem(devices, costs, contiguity=goal.contiguity, **chosen)
 
     def _read(self, path: Path, zoo: str | None) -> ModelSource:
-        from placekit.io.read_model import read_model
-
         if zoo is not None and not path.is_file():
             from placekit.zoo import build
 
@@ -355,14 +318,10 @@ class _Sources:
         platform = self._platform(entry, source)
         if entry.costs in COST_MODELS:
             return platform, get_cost_model(entry.costs, platform).cost_table(source, platform)
-        from placekit.io.costs_json import read_costs
-
         costs = read_costs(str(self._costs_file(entry, model)), source.graph)
         return platform, costs.for_kinds(platform.kinds)
 
     def _platform(self, entry: PlatformEntry, source: ModelSource) -> Platform:
-        from placekit.io.platform_toml import read_platform
-
         if entry.file is not None:
             return read_platform(self._suite.home / entry.file)
         from placekit.cost_models.device_choice import platform_for

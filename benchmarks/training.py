@@ -72,13 +72,7 @@ def facts_of_training(problem: TrainingProblem) -> dict[str, Any]:
 
 
 def why_not_training(method: str | None, params: Mapping[str, Any]) -> str | None:
-    """Return why a method cannot plan training, or None.
-
-    Raises
-    ------
-    InvalidProblemError
-        A parameter that it does not have.
-    """
+    """Return why a method cannot plan training, or None."""
     if method is None:
         return None
     if method not in ("auto", *PLAN_METHODS):

@@ -32,15 +32,6 @@ def make_executor(kind: str, num_workers: int) -> Executor:
         cluster, the one that ``RAY_ADDRESS`` names or a local one.
     num_workers
         Cases that run beside each other.
-
-    Raises
-    ------
-    UnknownNameError
-        Another kind.
-    InvalidProblemError
-        No worker.
-    SolverUnavailableError
-        Ray is not installed.
     """
     if num_workers < 1:
         raise InvalidProblemError(f"{num_workers} workers; there must be at least 1")

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.rows import read_lines
+from placekit.benchmarks.store import read_lines
 from placekit.cost_models.cache import ProfileCache
 from placekit.io.placement_json import read_placement
 from placekit.io.problem_json import read_problem
@@ -67,7 +67,7 @@ for number in itertools.count():
 """
 
 BENCH = """
-from placekit.benchmarks.rows import append_row
+from placekit.benchmarks.store import append_row
 print("ready", flush=True)
 for number in itertools.count():
     append_row(folder / "rows.jsonl", {"number": number, "padding": "x" * 3000})

@@ -44,14 +44,8 @@ __all__ = ["SPLITS", "TEST_FAMILIES", "TRAIN_FAMILIES", "Split", "draw_problem",
 Split: TypeAlias = Literal["train", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
 TRAIN_FAMILIES = (
-    "chains",
-    "transformer",
-    "feed-forward-shards",
-    "layered",
-    "model-residual",
-    "model-transformer",
-    "model-layered",
-)
+    "chains", "transformer", "feed-forward-shards", "layered", "model-residual", "model-transformer", "model-layered",
+)  # fmt: skip
 """Families of the training split; ``model-...`` are those of :mod:`placekit.benchmarks.generators.architectures`."""
 TEST_FAMILIES = ("inception", "chained-matmuls", "recurrent", "model-branching")
 """Families of the test split."""
@@ -144,15 +138,9 @@ def _drawn(family: str, rng: np.random.Generator, num_ops: int, max_ops: int, se
         )
         return _with_costs(graph, rng, setting)
     return generate(
-        family,
-        max(num_ops, MIN_OPS),
-        seed,
-        num_devices=setting.num_devices,
-        equal=setting.is_equal,
-        transfer_ratio=setting.ratio,
-        memory_factor=setting.memory,
-        objective=setting.objective,
-    )
+        family, max(num_ops, MIN_OPS), seed, num_devices=setting.num_devices, equal=setting.is_equal,
+        transfer_ratio=setting.ratio, memory_factor=setting.memory, objective=setting.objective,
+    )  # fmt: skip
 
 
 def _lattice(num_layers: int, num_steps: int, name: str, *, has_attention: bool) -> OpGraph:

@@ -114,7 +114,12 @@ def generate(
     if family not in FAMILIES:
         raise UnknownNameError(f"no family {family!r}; families are {', '.join(FAMILIES)}")
     objective = Throughput() if objective is None else objective
-    _require_makeable(family, num_ops, num_devices, transfer_ratio, memory_factor, objective)
+    whose, least = f"family {family!r}", 0 if isinstance(objective, Throughput) else 1
+    require_ranges(whose, ("num_ops", num_ops, shapes.MIN_OPS, MAX_OPS), ("num_devices", num_devices, 1, MAX_DEVICES))
+    if not (math.isfinite(transfer_ratio) and transfer_ratio > 0):
+        raise InvalidProblemError(f"{whose}: transfer_ratio is {transfer_ratio}; it must be finite and > 0")
+    if memory_factor is not None and not (math.isfinite(memory_factor) and memory_factor >= least):
+        raise InvalidProblemError(f"{whose}: memory_factor is {memory_factor}; it must be finite and >= {least}")
     rng = np.random.default_rng((seed, *family.encode()))
     shape = FAMILIES[family](num_ops, rng)
     graph = _graph(f"{family}-{num_ops}-{seed}", shape, rng)
@@ -162,23 +167,6 @@ def require_ranges(whose: str, *values: tuple[str, int, int, int]) -> None:
     for what, value, least, most in values:
         if not least <= value <= most:
             raise InvalidProblemError(f"{whose}: {what} is {value}; it must be >= {least} and <= {most}")
-
-
-def _require_makeable(
-    family: str,
-    num_ops: int,
-    num_devices: int,
-    transfer_ratio: float,
-    memory_factor: float | None,
-    objective: Objective,
-) -> None:
-    whose = f"family {family!r}"
-    require_ranges(whose, ("num_ops", num_ops, shapes.MIN_OPS, MAX_OPS), ("num_devices", num_devices, 1, MAX_DEVICES))
-    if not (math.isfinite(transfer_ratio) and transfer_ratio > 0):
-        raise InvalidProblemError(f"{whose}: transfer_ratio is {transfer_ratio}; it must be finite and > 0")
-    least = 0 if isinstance(objective, Throughput) else 1
-    if memory_factor is not None and not (math.isfinite(memory_factor) and memory_factor >= least):
-        raise InvalidProblemError(f"{whose}: memory_factor is {memory_factor}; it must be finite and >= {least}")
 
 
 def _graph(name: str, shape: Topology, rng: np.random.Generator) -> OpGraph:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.benchmarks.generators.families import require_ranges
 from placekit.model.costs import CostTable
@@ -118,10 +119,14 @@ def shop(name: str, jobs: Sequence[Job], num_machines: int) -> Problem:
             )
         for machine, time_s in choices.items():
             times[op, machine], supported[op, machine] = time_s, True
-    graph = OpGraph.from_edges(names, edges, name=name)
-    kinds = [f"machine{m}" for m in range(num_machines)]
-    transfers = np.zeros((graph.num_tensors, num_machines))
-    costs = CostTable(tuple(kinds), times, transfers, np.zeros(len(names)), supported=supported)
+    return _on_machines(OpGraph.from_edges(names, edges, name=name), times, supported)
+
+
+def _on_machines(graph: OpGraph, times: NDArray[np.float64], supported: NDArray[np.bool_]) -> Problem:
+    """Return the problem of ops with times ``[num_ops, num_machines]``."""
+    kinds = tuple(f"machine{m}" for m in range(times.shape[1]))
+    transfers = np.zeros((graph.num_tensors, len(kinds)))
+    costs = CostTable(kinds, times, transfers, np.zeros(graph.num_ops), supported=supported)
     return Problem(graph, Platform(tuple(Device(kind, kind) for kind in kinds)), costs, Makespan())
 
 
@@ -244,10 +249,8 @@ def unrelated_machines(num_ops: int, num_machines: int, seed: int = 0, *, longes
         readers = rng.choice(min(o, 8), size=min(o, int(rng.integers(0, 3))), replace=False)
         edges += [(names[o - 1 - int(back)], names[o]) for back in readers]
     graph = OpGraph.from_edges(names, edges, name=f"unrelated-machines-{num_ops}x{num_machines}-{seed}")
-    kinds = [f"machine{m}" for m in range(num_machines)]
     times = rng.integers(1, longest_s + 1, (num_ops, num_machines)).astype(np.float64)
-    costs = CostTable(tuple(kinds), times, np.zeros((graph.num_tensors, num_machines)), np.zeros(num_ops))
-    return Problem(graph, Platform(tuple(Device(kind, kind) for kind in kinds)), costs, Makespan())
+    return _on_machines(graph, times, np.ones(times.shape, dtype=bool))
 
 
 SHOPS: Mapping[str, Callable[..., Problem]] = MappingProxyType(

@@ -134,13 +134,7 @@ class Group:
 
 
 def read_groups(results: Path) -> tuple[Group, ...]:
-    """Read the rows of a folder of results, grouped.
-
-    Raises
-    ------
-    InvalidFileError
-        No rows, or a line that is none.
-    """
+    """Read the rows of a folder of results, grouped."""
     store = Store(results)
     rows = store.rows()
     if not rows:
@@ -182,13 +176,7 @@ def group_rows(rows: Iterable[Row]) -> tuple[Group, ...]:
 
 
 def refuse_mixtures(groups: Iterable[Group], shows: Callable[[Row], bool] = lambda _: True) -> None:
-    """Refuse rows of one method, objective and contiguity that several versions of the code made.
-
-    Raises
-    ------
-    InvalidFileError
-        The message names a row of each of two versions, and what to do.
-    """
+    """Refuse rows of one method, objective and contiguity that several versions of the code made."""
     first: dict[tuple[str, str, str], Row] = {}
     for row in (row for group in groups for row in group.all_rows if shows(row)):
         other = first.setdefault(_line(row), row)

@@ -34,13 +34,7 @@ FIT_FROM = 1000
 
 
 def named_tables(name: str, source: Source) -> list[tuple[str | None, Table]]:
-    """Return the tables called `name`, each with its title, if it needs one.
-
-    Raises
-    ------
-    InvalidFileError
-        The sources have no rows for such a table.
-    """
+    """Return the tables called `name`, each with its title, if it needs one."""
     found = [(title, table) for title, table in TABLES[name](source) if table.rows]
     if not found:
         raise InvalidFileError(f"no rows for table {name!r}")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placekit.benchmarks.report.groups import Group, group_rows, model_of, refuse_mixtures
-from placekit.benchmarks.rows import read_lines
-from placekit.benchmarks.store import Row, Store
+from placekit.benchmarks.store import Row, Store, read_lines
 from placekit.model.errors import InvalidFileError, check_names
 
 __all__ = ["Source", "read_source"]
@@ -64,13 +63,6 @@ def read_source(
         Only models whose name has one of these texts.
     methods, suite
         Only these methods or labels, and rows of this suite; rows of others still give bounds.
-
-    Raises
-    ------
-    InvalidFileError
-        A path without rows, a line that is none, or rows of one method that several versions made.
-    UnknownNameError
-        An objective, model, method or suite that no row has.
     """
     rows: dict[str, Row] = {}
     measured: dict[str, Row] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -30,7 +30,6 @@ __all__ = [
     "case_table",
     "command_table",
     "machine_table",
-    "objectives_by_label",
     "overview_table",
 ]
 
@@ -126,22 +125,16 @@ def case_table(group: Group, measured: Mapping[str, Row]) -> Table:
     return Table(columns, tuple(rows), num_text=2, best=frozenset(best))
 
 
-def objectives_by_label(groups: Iterable[Group]) -> dict[str, dict[str, list[float]]]:
-    """Return the objectives of every run by label and problem; infinity without a placement."""
-    groups = list(groups)
-    return {
-        label: {group.address: group.objectives_s(label) for group in groups if label in group.rows}
-        for label in labels_of(groups)
-    }
-
-
 def across_table(groups: Sequence[Group]) -> Table:
     """Return one row per method over all problems of an objective: gap, wins, proofs, time, failures.
 
     Means over different problems do not compare: a method that ran on more of the problems comes before one that ran
     on fewer. A run without a placement has gap 1, that of an endless objective.
     """
-    objectives = objectives_by_label(groups)
+    objectives = {
+        label: {group.address: group.objectives_s(label) for group in groups if label in group.rows}
+        for label in labels_of(groups)
+    }
     best, close = shares_within(objectives, 1.0), shares_within(objectives, 1 + CLOSE)
     found = []
     for label in labels_of(groups):
@@ -149,7 +142,9 @@ def across_table(groups: Sequence[Group]) -> Table:
         bounded = [group for group in mine if group.bound_s is not None]
         gaps = {group.address: [_gap(row, group) for row in group.rows[label]] for group in bounded}
         runs = [row for group in mine for row in group.rows[label]]
-        times = [time for group in mine for time in _times_to_close(group, label) if time is not None]
+        times = [
+            time for group in mine for row in group.rows[label] if (time := _time_to_close(group, row)) is not None
+        ]
         estimate = mean_interval(gaps) if gaps else None
         errors = sum(row["error"] is not None for row in runs)
         empty = sum(row["objective_s"] is None for row in runs) - errors
@@ -218,10 +213,6 @@ def command_table(groups: Sequence[Group]) -> Table:
         for row in group.all_rows
     )
     return Table(("case", "problem", "method", "seed", "command, in the folder of results"), rows, num_text=5)
-
-
-def _times_to_close(group: Group, label: str) -> list[float | None]:
-    return [_time_to_close(group, row) for row in group.rows[label]]
 
 
 def _time_to_close(group: Group, row: Row) -> float | None:

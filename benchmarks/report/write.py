@@ -26,13 +26,6 @@ def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]
         The folder with ``rows.jsonl``.
     output
         The HTML file; the Markdown file goes beside it. ``report.html`` in the folder of results by default.
-
-    Raises
-    ------
-    InvalidFileError
-        There are no rows, or they are broken.
-    PlacekitError
-        A file cannot be written.
     """
     groups = read_groups(results)
     parts = sections(groups, Store(results).measured())

@@ -12,9 +12,8 @@ import pytest
 from placekit.benchmarks.execute import measurable, measure_jobs
 from placekit.benchmarks.plan import Job, make_plan
 from placekit.benchmarks.report.write import write_report
-from placekit.benchmarks.rows import append_row
 from placekit.benchmarks.runner import run_jobs
-from placekit.benchmarks.store import Store
+from placekit.benchmarks.store import Store, append_row
 from placekit.benchmarks.suite import read_suite
 from placekit.model.problem import Problem
 

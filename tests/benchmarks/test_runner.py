@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from placekit.benchmarks.plan import Case, Job, make_plan
-from placekit.benchmarks.rows import append_row
 from placekit.benchmarks.runner import SuiteProgress, remaining_s, run_jobs
 from placekit.benchmarks.solve_case import command_of, solve_case, stop_of, time_to_best_s
-from placekit.benchmarks.store import Store
+from placekit.benchmarks.store import Store, append_row
 from placekit.benchmarks.suite import read_suite
 from placekit.benchmarks.workers import make_executor, shares_of
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from placekit import runtime
-from placekit.benchmarks.rows import read_lines
+from placekit.benchmarks.store import read_lines
 from placekit.io.costs_json import read_costs
 from placekit.io.placement_json import read_placement
 from placekit.io.read_model import read_model
