@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placekit.io.needs import require_torch
@@ -55,77 +56,67 @@ def export_module(
 
 def _explain(module: torch.nn.Module, error: Exception, given: Sequence[Any]) -> str:
     """Return one line for what torch.export tells on pages: which module, what, and what to do."""
-    text = str(error)
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    low, kind = text.lower(), type(error).__name__
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    text = f"{type(error).__name__} {error}".lower()
     missing = next((each for each in _chain(error) if isinstance(each, ModuleNotFoundError)), None)
+    told = ", ".join(map(_argument, given)) or "none"
+    advice = f"check that module(*args, **kwargs) runs with the arguments that were given: {told}"
+    for pattern, what_to_do in reversed(_ADVICE.items()):
+        advice = what_to_do if re.search(pattern, text) else advice
     if missing is not None:
-        what_to_do = f"install the package {missing.name!r}, or read the module without what needs it"
-    elif "data-dependent" not in low and "dynamic_shapes" in low:
-        what_to_do = "check dynamic_shapes, which name the dimensions to leave open as torch.export takes them"
-    elif "data-dependent" in low or kind in (
-        "DataDependentOutputException",
-        "DynamicOutputShapeException",
-        "UserError",
-    ):
-        what_to_do = (
-            "its flow depends on the values of tensors; replace the branch by torch.where or torch.cond, or fix the "
-            "values, and read it again"
-        )
-    elif kind == "UnsupportedOperatorException" or re.search(
-        r"fake (impl|kernel)|register_fake|meta kernel|'meta' backend", low
-    ):
-        what_to_do = "register a fake kernel for that operator (torch.library.register_fake)"
-    elif kind == "Unsupported" or "graph break" in low or ".numpy()" in low:
-        what_to_do = "torch.export cannot follow that code; move it out of forward, or write it with torch's operators"
-    else:
-        told = ", ".join(map(_argument, given)) or "none"
-        what_to_do = f"check that module(*args, **kwargs) runs with the arguments that were given: {told}"
-    return f"module {_which(module, error)}{_where(error)} cannot be exported: {first}; {what_to_do}"
+        advice = f"install the package {missing.name!r}, or read the module without what needs it"
+    return f"module {_which(module, error)}{_where(error)} cannot be exported: {first}; {advice}"
+
+
+_ADVICE = {
+    "^(?!.*data-dependent)(?s:.*)dynamic_shapes": (
+        "check dynamic_shapes, which name the dimensions to leave open as torch.export takes them"
+    ),
+    "data-dependent|^datadependentoutput|^dynamicoutputshape|^usererror": (
+        "its flow depends on the values of tensors; replace the branch by torch.where or torch.cond, or fix the "
+        "values, and read it again"
+    ),
+    "^unsupportedoperator|fake (impl|kernel)|register_fake|meta kernel|'meta' backend": (
+        "register a fake kernel for that operator (torch.library.register_fake)"
+    ),
+    r"^unsupported |graph break|\.numpy\(\)": (
+        "torch.export cannot follow that code; move it out of forward, or write it with torch's operators"
+    ),
+}
+"""What to do by a pattern in the class and the text of an error; the first one counts."""
 
 
 def _argument(value: Any) -> str:
     """Return an argument as a message shows it: ``float32[2, 3]``, or its class."""
-    if not is_tensor(value):
-        return type(value).__name__
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    is_one = is_tensor(value)
+    return f"{value.dtype}{list(value.shape)}".removeprefix("torch.") if is_one else type(value).__name__
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that it was raised from."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and those that it was raised from."""
+    found = [error]
+    while (cause := found[-1].__cause__ or found[-1].__context__) is not None and cause not in found:
+        found.append(cause)
+    return found
 
 
 def _which(module: torch.nn.Module, error: BaseException) -> str:
     """Return the class of a module, and the path of the innermost one in it whose code an error comes from."""
-    whole = type(module).__name__
     paths = {id(each): (path, type(each).__name__) for path, each in module.named_modules() if path}
     for each in _chain(error):
-        found = None
-        trace = each.__traceback__
-        while trace is not None:
-            found = paths.get(id(trace.tb_frame.f_locals.get("self")), found)
-            trace = trace.tb_next
-        if found is not None:
-            return f"{found[0]!r} ({found[1]}) of {whole}"
-    return whole
+        frames = [frame for frame, _ in traceback.walk_tb(each.__traceback__)]
+        found = [paths[id(me)] for frame in frames if id(me := frame.f_locals.get("self")) in paths]
+        if found:
+            return f"{found[-1][0]!r} ({found[-1][1]}) of {type(module).__name__}"
+    return type(module).__name__
 
 
 def _where(error: BaseException) -> str:
     """Return the line of the user's code that an error of torch.export comes from, if it can be told."""
-    import traceback
-
     import torch
 
     home = str(torch.__path__[0])
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(home)]
-    inside = [each for each in frames if each.name == "forward"]
-    if inside:
-        last = inside[-1]
-        return f" (forward, line {last.lineno} of {last.filename.rsplit('/', 1)[-1]})"
-    told = re.search(r'File "([^"]+)", line (\d+), in forward', str(error))
-    return f" (forward, line {told[2]} of {told[1].rsplit('/', 1)[-1]})" if told else ""
+    frames = [(each.filename, each.lineno, each.name) for each in traceback.extract_tb(error.__traceback__)]
+    inside = [(file, line) for file, line, name in frames if name == "forward" and not file.startswith(home)]
+    found = inside or re.findall(r'File "([^"]+)", line (\d+), in forward', str(error))[:1]
+    return f" (forward, line {found[-1][1]} of {found[-1][0].rsplit('/', 1)[-1]})" if found else ""

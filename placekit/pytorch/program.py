@@ -168,7 +168,7 @@ def program_of(
     UnknownNameError
         No such input.
     InvalidProblemError
-        Another number of dimensions, another size where torch.export fixed one, or one symbol with two numbers.
+        A shape that does not fit: a dimension that torch.export fixed, or one that has another size elsewhere.
     InvalidFileError
         A call that gives its body another number of values than the body takes.
     UnsupportedProblemError
@@ -352,33 +352,19 @@ class _Sizes:
                 if (symbol := _symbol(size)) is not None and size.node.hint is not None:
                     self._values[symbol] = size.node.hint
         by_name = {node.name: node for node in inputs}
-        given: dict[Any, tuple[int, str]] = {}
-        asked = {each or (inputs[0].name if len(inputs) == 1 else ""): shape for each, shape in shapes.items()}
+        asked = {each or (inputs[0].name if len(inputs) == 1 else ""): list(shape) for each, shape in shapes.items()}
         for each, shape in asked.items():
             if each not in by_name:
                 raise UnknownNameError(f"model {name!r} has no input {each!r}; inputs are {', '.join(by_name)}")
-            self._give(each, by_name[each].meta["val"].shape, shape, given)
+            for size, number in zip(by_name[each].meta["val"].shape, shape, strict=False):
+                if (symbol := _symbol(size)) is not None:
+                    self._values[symbol] = number
         for each, shape in asked.items():
-            found = self.tensor(each, by_name[each].meta["val"], by_name[each]).shape
-            if found != tuple(shape):
-                raise InvalidProblemError(f"shape {list(shape)} of input {each!r} is not possible; it would be {found}")
-
-    def _give(self, name: str, sizes: Sequence[Any], shape: Sequence[int], given: dict[Any, tuple[int, str]]) -> None:
-        """Take the numbers of an input's symbols from its shape."""
-        what = f"shape {list(shape)} of input {name!r}"
-        if len(sizes) != len(shape):
-            raise InvalidProblemError(f"{what}: it has {len(sizes)} dimensions, not {len(shape)}")
-        for axis, (size, number) in enumerate(zip(sizes, shape, strict=True)):
-            symbol = _symbol(size)
-            if symbol is not None:
-                told, other = given.setdefault(symbol, (number, name))
-                if told != number:
-                    raise InvalidProblemError(f"{what}: dimension {axis} is that of {other!r}, {told}")
-                self._values[symbol] = number
-            elif isinstance(size, int) and size != number:
+            found = list(self.tensor(each, by_name[each].meta["val"], by_name[each]).shape)
+            if found != shape:
                 raise InvalidProblemError(
-                    f"{what}: torch.export fixed dimension {axis} at {size}; export again with dynamic_shapes to "
-                    "leave it open"
+                    f"shape {shape} of input {each!r} does not fit: with the other sizes it is {found}; sizes that "
+                    "torch.export fixed are left open by its dynamic_shapes"
                 )
 
     def tensor(self, name: str, value: Any, node: torch.fx.Node) -> TorchTensor:

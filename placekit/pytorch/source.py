@@ -71,13 +71,12 @@ class TorchSource(ModelSource):
         return self.lowered.unknown
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.is_file:
-            return _read_again, (self.path, dict(self.shapes), self.content_hash)
-        import torch
-
         content = io.BytesIO()
-        torch.export.save(self.exported, content)  # bytes of its own: another process shares no memory with this one
-        return _received, (content.getvalue(), dict(self.shapes), self.path)
+        if not self.is_file:  # bytes of its own: another process shares no memory with this one
+            import torch
+
+            torch.export.save(self.exported, content)
+        return _read_again, (self.path, dict(self.shapes), self.content_hash, content.getvalue())
 
     def builder(self) -> Builder:
         """Return what builds modules that torch runs, of the whole program or of parts."""
@@ -98,22 +97,19 @@ class TorchSource(ModelSource):
         )
 
 
-def _read_again(path: Path, shapes: Mapping[str, Sequence[int]], content_hash: str) -> TorchSource:
-    """Return a source of a file that was pickled.
+def _read_again(path: Path, shapes: Mapping[str, Sequence[int]], content_hash: str, content: bytes) -> TorchSource:
+    """Return a source that was pickled, of a module if `content` has its bytes.
 
     Raises
     ------
     InvalidFileError
         The file is gone, or has changed since it was read.
     """
-    source = read_pt2(path, shapes)
-    if source.content_hash != content_hash:
-        raise InvalidFileError(f"{path}: the file has changed since it was read; read the model again")
-    return source
-
-
-def _received(content: bytes, shapes: Mapping[str, Sequence[int]], path: Path) -> TorchSource:
-    """Return a source of a module that was pickled."""
+    if not content:
+        source = read_pt2(path, shapes)
+        if source.content_hash != content_hash:
+            raise InvalidFileError(f"{path}: the file has changed since it was read; read the model again")
+        return source
     with TemporaryDirectory(prefix="placekit-") as folder:
         file = Path(folder) / "module.pt2"
         file.write_bytes(content)
