@@ -82,7 +82,7 @@ def two_stages(source: TorchSource) -> Any:
     return plan_torch_stages(source, Placement(source.graph.op_names, platform.device_names, device), platform)
 
 
-@pytest.mark.parametrize("old", ["x", "relu", "first.weight", "p_first_weight", "linear_1"])
+@pytest.mark.parametrize("old", ["x", "relu", "first.weight", "p_first_weight", "linear_1", "input"])
 @pytest.mark.parametrize("new", NAMES)
 def test_names_are_no_code(old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of inputs, tensors between stages, weights and outputs; torch.fx writes names into the code that it runs."""
@@ -109,7 +109,8 @@ def test_paths_of_weights_lead_nowhere_else(path: str, tmp_path: Path) -> None:
     [
         "os.system", "posix.system", "builtins.eval", "torch.hub.load", "torch.ops.aten.__class__.mro",
         "subprocess.run", "torch.ops.aten.linear.__call__", "torch.ops.load_library.default",
-        "_operator.attrgetter", "math.__loader__",
+        "_operator.attrgetter", "math.__loader__", "torch.ops.higher_order.__class__", "torch.ops.aten.relu",
+        "torch.ops.higher_order.cond.__call__",
         "torch.ops.debugprims.load_tensor.default", "torch.ops.profiler._record_function_enter.default",
         "torch.ops._c10d_functional.wait_tensor.default", "torch.ops.aten.save.default", "os.system; import os",
     ],
