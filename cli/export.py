@@ -140,30 +140,16 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Placement for a runtime that takes names of ops, and the file of the export.
-
-    Parameters
-    ----------
-    model, target
-        The file that was placed, and the one to write.
-    graph, devices, placement
-        What was placed, and where.
-    modules
-        Module of every op, if it is known.
-    problem
-        The problem, if a problem file was given.
-    check
-        Whether the export is read back and, where that is possible, run.
-    """
+    """Placement for a runtime that takes names of ops, and the file of the export."""
 
     model: Path
     target: Path
     graph: OpGraph
     devices: Platform
     placement: Placement
-    modules: tuple[str, ...] | None
-    problem: Problem[Any] | None
-    check: bool
+    modules: tuple[str, ...] | None  # of every op, if known
+    problem: Problem[Any] | None  # if a problem file was given
+    check: bool  # read the export back and, where that is possible, run it
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import typer
 from rich.console import RenderableType
@@ -17,6 +17,7 @@ from placekit.cli.options import (
     CostsOption,
     JsonOption,
     OptionsFile,
+    ProblemArgument,
     SeedOption,
     ShapeOption,
     output_option,
@@ -105,9 +106,7 @@ class LearnTask:
 
 
 def learn(
-    model: Annotated[
-        Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
-    ],
+    model: ProblemArgument,
     *,
     run: TrainingRun,
     asked: LearnTask,

@@ -215,33 +215,15 @@ def llm(
 
 @dataclass(frozen=True)
 class Planner:
-    """Planner for one model, one platform and the options.
+    """Planner for one model, one platform and the options."""
 
-    Parameters
-    ----------
-    name
-        Name of the model in a launch line.
-    make
-        Function that makes a task of requests and devices.
-    told
-        Function that describes the model of a task.
-    machine, usable
-        Devices with all of their memory, and without the headroom.
-    runtime
-        Runtime whose rules hold; None for no rules.
-    headroom
-        Memory that stays free on every device, as the options or the runtime set it.
-    asked, search
-        Options.
-    """
-
-    name: str
+    name: str  # of the model in a launch line
     make: MakeTask
-    told: Callable[[LanguageTask], str]
-    machine: Platform
-    usable: Platform
-    runtime: ServingRuntime | None
-    headroom: str
+    told: Callable[[LanguageTask], str]  # describes the model of a task
+    machine: Platform  # with all of its memory
+    usable: Platform  # without the headroom
+    runtime: ServingRuntime | None  # whose rules hold
+    headroom: str  # as the options or the runtime set it
     asked: LlmOptions
     search: SearchOptions
 
@@ -267,7 +249,9 @@ class Planner:
         points: tuple[ContextPoint, ...] = ()
         launch: tuple[str, ...] = ()
         if goal.goal == "context" and plan.report is not None:
-            points = tuple(context_points(lambda served: self.plan(served, self.runtime), self._cases, serving, plan))
+            points = tuple(
+                context_points(lambda served: fastest(self.plans(served, self.runtime)), self._cases, serving, plan)
+            )
             plan = points[-1].plan
         if self.runtime is not None and plan.result.placement is not None:
             launch = launch_lines(self.runtime.name, self.name, plan.task.problem, plan.result.placement)
@@ -276,10 +260,6 @@ class Planner:
         return Answer(
             plan, self.headroom, self.machine, parse_pins(self.asked.pins), compared, points, launch, experts, phases
         )
-
-    def plan(self, serving: Serving, runtime: ServingRuntime | None) -> ServingPlan:
-        """Return the best plan under the rules of a runtime."""
-        return fastest(self.plans(serving, runtime))
 
     def plans(
         self,
@@ -342,7 +322,7 @@ class Planner:
     def _plan_or_none(self, serving: Serving, runtime: ServingRuntime) -> ServingPlan | None:
         """Return the best plan under the rules of a runtime; None if it cannot run the model on these devices."""
         try:
-            return self.plan(serving, runtime)
+            return fastest(self.plans(serving, runtime))
         except PlacekitError:
             return None
 

@@ -276,15 +276,7 @@ def single_device_table(problem: Problem, result: Result) -> Table:
 
 
 def many_stages_note(num_stages: int, num_devices: int, objective: str | None = None) -> Iterator[str]:
-    """Yield one line if a placement has more stages than devices, or teams, that run them.
-
-    Parameters
-    ----------
-    num_stages, num_devices
-        How many there are.
-    objective
-        Name of the objective of the solve, if it is known.
-    """
+    """Yield one line if a placement has more stages than devices, or teams, that run them."""
     if num_stages <= num_devices:
         return
     # the makespan has no contiguity

@@ -23,18 +23,10 @@ __all__ = ["require_serial"]
 
 
 def require_serial(placement: Path, model: Path, runtime: str) -> None:
-    """Refuse a placement that loses its gain if its parts run one after another.
+    """Refuse a placement that loses its gain if `runtime` runs its parts one after another.
 
-    A placement whose result is not known was made by hand, for a reason of its own: it is not looked at.
-
-    Parameters
-    ----------
-    placement
-        File of the placement, or of its result.
-    model
-        The file that was placed, for the command that helps.
-    runtime
-        Name of what runs the parts one after another.
+    A placement whose result is not known was made by hand, for a reason of its own: it is not looked at. The message
+    has the time of one sample there, the promise, and the command that solves `model` for it.
     """
     try:
         from placekit.io.result_json import read_result

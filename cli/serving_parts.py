@@ -67,39 +67,17 @@ def _description_facts(model: ModelDescription) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """A plan, and what is shown with it.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    headroom
-        What stays free of every device.
-    machine
-        Devices with all of their memory.
-    pins
-        Device by op or pattern, as the user gave them.
-    compared
-        Plans that runtimes can follow, by the names of runtimes of equal rules.
-    points
-        Plans from the fastest to the longest context.
-    launch
-        Lines to start the runtime with; empty without one.
-    experts
-        Plans with experts on the host and without; empty where no plan has any there.
-    phases
-        Plans with prefill and decode on the same devices, and apart; empty if not asked for.
-    """
+    """A plan, and what is shown with it."""
 
     plan: ServingPlan
-    headroom: str
-    machine: Platform
-    pins: Mapping[str, str]
-    compared: Mapping[str, ServingPlan | None]
-    points: tuple[ContextPoint, ...]
-    launch: tuple[str, ...]
-    experts: Mapping[str, ServingPlan | None]
-    phases: Mapping[str, ServingPlan]
+    headroom: str  # what stays free of every memory
+    machine: Platform  # with all of its memory
+    pins: Mapping[str, str]  # device by op or pattern, as given
+    compared: Mapping[str, ServingPlan | None]  # that runtimes can follow, by the names of those of equal rules
+    points: tuple[ContextPoint, ...]  # from the fastest to the longest context
+    launch: tuple[str, ...]  # lines that start the runtime
+    experts: Mapping[str, ServingPlan | None]  # with experts on the host and without; empty where no plan has any there
+    phases: Mapping[str, ServingPlan]  # prefill and decode on the same devices, and apart; empty if not asked for
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the result does not have, as JSON values."""

@@ -118,12 +118,8 @@ def read_task(
 ) -> Task:
     """Read the problem in `path`: a model, a workload or a problem file.
 
-    Parameters
-    ----------
-    kept
-        A problem whose costs are used in the place of measured ones, if it is of the model.
-    platform
-        Devices for a model, in the place of those that the options choose.
+    Costs of a problem that was `kept` take the place of measured ones, if it is of the model; `platform` that of the
+    devices that the options choose.
     """
     kind = kind_of_file(path)
     pins = parse_pins(options.pins)

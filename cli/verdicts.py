@@ -75,12 +75,7 @@ def _as_good(result: Result, problem: Problem, told: Verdict) -> Placement | Non
 def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Iterator[RenderableType]:
     """Yield the sentence of a verdict, and the option that gives the advised placement if it differs.
 
-    Parameters
-    ----------
-    told
-        The verdict.
-    problem
-        The problem, which says what its objective allows; None where nothing can be solved again.
+    Without a problem, which says what its objective allows, nothing can be solved again.
     """
     if told is None:
         return
