@@ -239,7 +239,7 @@ def _to_arguments(runtime: str, placed: _Placed) -> _Written:
 
 def _to_openvino_affinities(placed: _Placed) -> _Written:
     """Write the devices of modules: a model that is given by its numbers has no file to cut."""
-    from placekit.exports.affinities import module_affinities
+    from placekit.exports.device_map import module_affinities
 
     told = module_affinities(placed.graph, placed.devices, placed.placement)
     write_json(placed.target, told)

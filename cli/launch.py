@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from placekit.exports.affinities import module_affinities
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, RuntimeArguments, phase_arguments, runtime_arguments
-from placekit.exports.device_map import device_map, device_map_line
+from placekit.exports.device_map import device_map, device_map_line, module_affinities
 from placekit.language.apart import PHASES, are_apart, of_phase
 from placekit.language.read import is_program
 from placekit.language.runtimes import RUNTIMES

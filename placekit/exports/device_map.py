@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from placekit.exports.blocks import refuse_teams
 from placekit.model.errors import UnsupportedProblemError
@@ -17,7 +18,7 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 
-__all__ = ["by_module", "device_map", "device_map_line"]
+__all__ = ["device_map", "device_map_line", "module_affinities"]
 
 _BLOCK = re.compile(r"(?:[^./]+\.)*?\d+(?=[./])")
 
@@ -51,7 +52,7 @@ def device_map(
     """
     refuse_teams("a device map", platform, placement)
     cards = [d for d, device in enumerate(platform.devices) if not device.is_host]
-    found_at = by_module(graph, placement, module_of_op)
+    found_at = _by_module(graph, placement, module_of_op)
     told = {device: cards.index(device) if device in cards else "cpu" for device in set(found_at.values())}
     found = {path: told[device] for path, device in found_at.items()}
     if module_of_op is None:
@@ -61,7 +62,7 @@ def device_map(
     return found
 
 
-def by_module(graph: OpGraph, placement: Placement, module_of_op: Sequence[str] | None = None) -> dict[str, int]:
+def _by_module(graph: OpGraph, placement: Placement, module_of_op: Sequence[str] | None = None) -> dict[str, int]:
     """Return the device of every module that holds weights, by the shortest paths that tell them apart.
 
     Raises
@@ -167,3 +168,28 @@ def device_map_line(mapped: Mapping[str, int | str], name: str = "device_map") -
         else:
             told.append(f'**{{f"{stem}.{{i}}": {value} for i in range({first}, {last + 1})}}')
     return f"{name} = {{{', '.join(told)}}}"
+
+
+def module_affinities(graph: OpGraph, platform: Platform, placement: Placement) -> dict[str, Any]:
+    """Return the device string of OpenVINO's HETERO, and the device of every module.
+
+    A converted model calls its operators after modules (``__module.model.layers.3.self_attn.q_proj/...``): the affinity
+    of an operator is that of the longest module path in its name, or else of the operator before it.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A team, or a module on two devices.
+
+    Examples
+    --------
+    >>> names = ("embed", "h.0.attn", "h.0.mlp", "h.1.attn", "h.1.mlp")
+    >>> graph = OpGraph.from_edges(names, list(zip(names, names[1:]))).replace(op_weight_bytes=[1.0] * 5)
+    >>> platform = Platform.of(cpu=1, gpu=2, host="cpu")
+    >>> module_affinities(graph, platform, Placement(names, platform.device_names, [1, 1, 1, 2, 2]))
+    {'device': 'HETERO:gpu.0,gpu.1', 'affinities': {'embed': 'gpu.0', 'h.0': 'gpu.0', 'h.1': 'gpu.1'}}
+    """
+    refuse_teams("HETERO", platform, placement)
+    names = [device.openvino or device.name for device in platform.devices]
+    found = {path: names[device] for path, device in _by_module(graph, placement).items()}
+    return {"device": f"HETERO:{','.join(dict.fromkeys(found.values()))}", "affinities": found}

@@ -1,4 +1,4 @@
-"""Result of planning: a plan and its bound."""
+"""Run of a method for training plans, and its result: a plan and its bound."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from placekit.model.reprs import short_repr
+from placekit.solve.method import BaseRun
 from placekit.solve.result import BaseResult
-from placekit.training.evaluate import StageLoad
+from placekit.training.evaluate import PlanEvaluation, StageLoad, evaluate_plan
 from placekit.training.plan import PlanStage, TrainingPlan
+from placekit.training.problem import TrainingProblem
 
-__all__ = ["PlanResult"]
+__all__ = ["PlanResult", "PlanRun"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,3 +113,20 @@ class PlanResult(BaseResult):
             f"{self.problem_name}: training-plan by {self.method}: {self.status} ({self.stop_reason}), {objective}, "
             f"bound {bound}, {len(self.stages)} stages, {self.runtime_s:.2f} s"
         )
+
+
+class PlanRun(BaseRun[TrainingProblem, TrainingPlan, PlanEvaluation]):
+    """Run of a method for training plans; see `BaseRun`."""
+
+    @property
+    def plan(self) -> TrainingPlan | None:
+        """Best plan so far."""
+        return self.answer
+
+    def judge(self, answer: TrainingPlan) -> PlanEvaluation:
+        """Score a plan."""
+        return evaluate_plan(self.problem, answer)
+
+    def offer(self, plan: TrainingPlan) -> PlanEvaluation:
+        """Score a plan, and keep it if it is feasible and better than the best so far."""
+        return self.keep(plan)

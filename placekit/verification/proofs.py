@@ -7,6 +7,11 @@ and none of them is followed by less than the least tail: :math:`\sum_{v \in J \
 Where d runs none of them this holds as well, as T is at least the longest path; no more than that counts of r + q.
 With weights y of such rows, :math:`\sum y` T is at least the sum of y (r + q), and of the least, over the devices of
 every group, of its weighted time.
+
+**Steps.** If all times are whole multiples of one step, so is every objective, a sum of times or the largest of such
+sums: no objective is between two multiples. If each time differs from a multiple by `SLACK` relative at most, so does
+the sum, as no time is negative. The step is looked for among decimal units, since files say 0.055 s and floats are only
+near that.
 """
 
 from __future__ import annotations
@@ -16,17 +21,19 @@ from fractions import Fraction
 
 from placekit.model.errors import InvalidCertificateError
 from placekit.objectives import Makespan, OffloadLatency
-from placekit.solve.certificates import (
-    Certificate,
-    Directions,
-    NoDevice,
-    SharedWork,
-)
+from placekit.solve.certificates import Certificate, Directions, NoDevice, SharedWork
 from placekit.verification.exact import ExactProblem
 from placekit.verification.heads import around, longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, directed_value, group_of, priced_value
 
-__all__ = ["fastest_everywhere", "largest_op", "proven"]
+__all__ = ["fastest_everywhere", "largest_op", "proven", "rounded_up", "step_of"]
+
+SLACK = Fraction(1, 2**49)
+"""Relative distance that a time may have from a multiple: a few roundings of a float."""
+DECIMALS = 12
+"""Decimals of a second that are tried."""
+MOST_STEPS = 2**40
+"""Steps of the largest time at most: any float is a multiple of something."""
 
 
 def proven(exact: ExactProblem, certificate: Certificate) -> Bound:
@@ -109,3 +116,30 @@ def _shared_work(exact: ExactProblem, certificate: SharedWork) -> Fraction:
         for ops, devices in zip(exact.groups, exact.allowed, strict=True)
     )
     return (idle + work) / total * exact.tick
+
+
+def step_of(exact: ExactProblem) -> Fraction | None:
+    """Return seconds of which every objective is a whole multiple but for `SLACK`; None if there are none."""
+    constants = exact.problem.objective.constants_s()
+    if constants is None:
+        return None
+    times = {exact.seconds(ticks) for row in exact.time for ticks in row if ticks}
+    times |= {exact.seconds(ticks) for row in exact.transfer for ticks in row if ticks}
+    times |= {exact.seconds(ticks) for row in exact.direct for ticks in row if ticks and exact.has_links}
+    times |= {Fraction(seconds) for seconds in constants if seconds}
+    for decimals in range(DECIMALS + 1):
+        unit = 10**decimals
+        steps = [round(time * unit) for time in times]
+        if max(steps, default=0) > MOST_STEPS:
+            return None
+        if all(abs(step - time * unit) <= SLACK * time * unit for step, time in zip(steps, times, strict=True)):
+            return Fraction(math.gcd(*steps), unit) if times else None
+    return None
+
+
+def rounded_up(value: Fraction, step: Fraction | None) -> Fraction:
+    """Return the lower bound `value` in seconds, or the least that a multiple of `step` at or above it may be."""
+    if step is None or value <= 0:
+        return value
+    multiple = math.ceil(value / (step * (1 + SLACK)))
+    return max(value, multiple * step * (1 - SLACK))

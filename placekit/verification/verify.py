@@ -19,8 +19,7 @@ from placekit.verification.heads import longest_path
 from placekit.verification.ideals import reaches_below
 from placekit.verification.judge import CONSTRAINTS, broken_constraints, objective
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, with_subgraphs
-from placekit.verification.proofs import fastest_everywhere, largest_op, proven
-from placekit.verification.steps import rounded_up, step_of
+from placekit.verification.proofs import fastest_everywhere, largest_op, proven, rounded_up, step_of
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem

@@ -26,7 +26,7 @@ from placekit.solvers.training_plan.search import PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Tables, some_ideals
 from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
-from placekit.training.run import PlanRun
+from placekit.training.result import PlanRun
 
 __all__ = ["DataParallel", "EqualSplit", "PipeDream2BW", "Pipeline", "PiperGreedy"]
 

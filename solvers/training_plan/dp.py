@@ -39,7 +39,7 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.training_plan.search import MAX_NODES, PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Ideals, Tables, all_ideals, linear_orders, some_ideals
 from placekit.training.plan import TrainingPlan
-from placekit.training.run import PlanRun
+from placekit.training.result import PlanRun
 
 __all__ = ["Sweep", "TrainingDp", "TrainingDpParams"]
 

@@ -12,8 +12,7 @@ from placekit.solve.solve import interruptible, judged
 from placekit.solve.stop import Stop, StopReason, wanted_while
 from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
-from placekit.training.result import PlanResult
-from placekit.training.run import PlanRun
+from placekit.training.result import PlanResult, PlanRun
 
 __all__ = ["PLAN_METHODS", "plan_method", "solve_plan"]
 

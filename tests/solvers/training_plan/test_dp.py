@@ -14,7 +14,7 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.training_plan.dp import TrainingDp
 from placekit.solvers.training_plan.knapsack import choose
 from placekit.training.problem import Choice, Layer, Restrictions, TrainingProblem
-from placekit.training.run import PlanRun
+from placekit.training.result import PlanRun
 
 
 def check(problem: TrainingProblem) -> Status:
