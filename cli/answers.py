@@ -132,15 +132,12 @@ def problem_file_of(result: Path) -> Path:
     names = [f"{stem}{suffix}" for suffix in (".problem.json", ".workload.json", *MODEL_SUFFIXES, ".json")]
     candidates = [folder / name for folder in (result.parent, Path()) for name in names]
     for path in candidates:
-        if path.is_file() and path.resolve() != result.resolve() and _is_problem(path):
+        is_other = path.is_file() and path.resolve() != result.resolve()
+        if is_other and kind_of_file(path) in ("model", "problem", "workload"):
             return path
     raise InvalidFileError(
         f"{result}: no problem or model of the same name ({', '.join(names)}) beside it; give it after the result"
     )
-
-
-def _is_problem(path: Path) -> bool:
-    return kind_of_file(path) in ("model", "problem", "workload")
 
 
 def result_beside(placement: Path) -> Path:

@@ -24,7 +24,6 @@ from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_seconds
-from placekit.objectives.evaluate import DeviceLoad
 from placekit.solve.explain import Explanation, Move, WhatIf
 from placekit.solve.explain import explain as explain_answer
 from placekit.solve.result import SOLVER_TOLERANCE
@@ -96,6 +95,7 @@ def _explain_training(plan: Path, source: Path | None, time_limit_s: float, *, a
 
 
 MAX_CUTS = 5
+_NOT_SEARCHED = "Not searched (--time-limit 0)."
 
 
 def explanation_parts(found: Explanation, problem: Problem) -> Iterator[RenderableType]:
@@ -117,7 +117,7 @@ def sentences(found: Explanation) -> dict[str, list[str]]:
         "single moves": _moves(found),
         "more search": _searching_on(found),
         "constraints": _constraints(found),
-        "what each device brings": _worths(found),
+        "what each device brings": [_worth(each) for each in found.worths] or [_NOT_SEARCHED],
         "what more would bring": _more(found),
     }
 
@@ -131,9 +131,10 @@ def _bottleneck(found: Explanation) -> list[str]:
     lines = [f"{found.problem_name}: {found.objective_name} {format_time(total)}, {how_good}."]
     parts = f"{format_time(load.compute_s)} of ops and {format_time(load.transfer_s)} of transfers"
     if found.objective_name == "throughput":
-        who = f"Team {load.team}" if load.team else load.device
-        lines.append(f"{who} is the bottleneck: {format_time(load.load_s)} per sample, {parts}{_each(load)}.")
-        idle = [each for each in found.loads if each.num_ops and not _is_with(each, load)]
+        who, member = (f"Team {load.team}", f" on {load.device}") if load.team else (load.device, "")
+        lines.append(f"{who} is the bottleneck: {format_time(load.load_s)} per sample, {parts}{member}.")
+        place = load.team or load.device
+        idle = [each for each in found.loads if each.num_ops and (each.team or each.device) != place]
         if idle and total > 0:
             least = min(idle, key=lambda each: each.load_s)
             lines.append(
@@ -146,16 +147,6 @@ def _bottleneck(found: Explanation) -> list[str]:
     if unused:
         lines.append(f"Without any op: {', '.join(unused)}.")
     return lines
-
-
-def _each(load: DeviceLoad) -> str:
-    """Return the device of the seconds, if it is a member of a team."""
-    return f" on {load.device}" if load.team else ""
-
-
-def _is_with(one: DeviceLoad, other: DeviceLoad) -> bool:
-    """Return True if two devices are the same, or in one team."""
-    return (one.team or one.device) == (other.team or other.device)
 
 
 def _cuts(found: Explanation) -> list[str]:
@@ -205,7 +196,7 @@ def _moved(move: Move) -> str:
 def _searching_on(found: Explanation) -> list[str]:
     now = found.unchanged
     if now is None or now.objective_s is None:
-        return ["Not searched (--time-limit 0)."]
+        return [_NOT_SEARCHED]
     took = f"{now.method}, {format_time(now.time_s)}"
     if now.objective_s < found.objective_s * (1 - SOLVER_TOLERANCE):
         better = format_share(1 - now.objective_s / found.objective_s)
@@ -233,10 +224,6 @@ def _constraints(found: Explanation) -> list[str]:
     return lines or ["There are no constraints, or none was tested (--time-limit 0)."]
 
 
-def _worths(found: Explanation) -> list[str]:
-    return [_worth(each) for each in found.worths] or ["Not searched (--time-limit 0)."]
-
-
 def _worth(each: Worth) -> str:
     """Return a sentence on the worth of one device."""
     if each.why_not is not None:
@@ -260,7 +247,7 @@ def _worth(each: Worth) -> str:
 def _more(found: Explanation) -> list[str]:
     asked = [each for each in found.what_ifs if each.constraint is None]
     if not asked:
-        return ["Not searched (--time-limit 0)."]
+        return [_NOT_SEARCHED]
     lines = [_answer(found, each) for each in asked]
     lines.append("Each line is a short search that starts at this placement; a longer search may find more.")
     return lines

@@ -18,7 +18,7 @@ from placekit.io.placement_json import read_placement
 from placekit.io.platform_toml import parse_memory, read_platform
 from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.platform import Platform
+from placekit.model.platform import Device, Platform
 
 __all__ = ["MemoryLimits", "PlatformChoice", "devices_named"]
 
@@ -121,11 +121,6 @@ def devices_named(path: Path) -> list[str]:
     return list(dict.fromkeys(member for name in names for member in name.split("+")))
 
 
-def _size(sizes: Mapping[str, float], *names: str) -> float | None:
-    """Return the size of the first of `names` that has one."""
-    return next((sizes[name] for name in names if name in sizes), None)
-
-
 def _family(name: str) -> str:
     cpu, bracket, _ = name.partition("[")
     return cpu if bracket else name.rpartition(".")[0]
@@ -170,14 +165,12 @@ def _limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
                 f"--memory: no device or kind {name!r}; devices are {', '.join(platform.device_names)}; "
                 f"kinds are {', '.join(platform.kinds)}"
             )
-    return platform.replace(
-        devices=tuple(
-            device.replace(
-                memory_bytes=_size(sizes, device.name, families[device.name], device.kind) or device.memory_bytes
-            )
-            for device in platform.devices
-        )
-    )
+
+    def size(device: Device) -> float | None:
+        names = (device.name, families[device.name], device.kind)
+        return next((sizes[name] for name in names if name in sizes), device.memory_bytes)
+
+    return platform.replace(devices=tuple(each.replace(memory_bytes=size(each)) for each in platform.devices))
 
 
 def _leave_free(platform: Platform, headroom: str | None) -> Platform:

@@ -150,25 +150,14 @@ def kind_lines(costs: CostTable) -> Iterator[RenderableType]:
         told = kinds.get(kind)
         if not isinstance(told, Mapping):
             continue
-        if told.get("source") == "described":
-            table.add_row(
-                kind,
-                format_ms(float(costs.op_time_s[:, at].sum())),
-                "-",
-                "-",
-                "-",
-                format_share(_number(told, "error")),
-            )
-            continue
-        table.add_row(
-            kind,
-            format_ms(_number(told, "sum_of_op_times_s")),
-            format_ms(_number(told, "model_latency_s")),
-            format_share(_number(told, "mapped_share")),
-            format_share(median_spread(costs, at)),
-            format_share(_number(told, "error")),
-            "measured",
+        is_described = told.get("source") == "described"
+        sum_s = float(costs.op_time_s[:, at].sum()) if is_described else _number(told, "sum_of_op_times_s")
+        shares = (_number(told, "mapped_share"), median_spread(costs, at))
+        measured = (
+            ("-",) * 3 if is_described else (format_ms(_number(told, "model_latency_s")), *map(format_share, shares))
         )
+        origin = "" if is_described else "measured"
+        table.add_row(kind, format_ms(sum_s), *measured, format_share(_number(told, "error")), origin)
     yield table
     yield ""
 
