@@ -9,6 +9,7 @@ memory and not loaded, so that a file of many gigabytes takes no more memory tha
 from __future__ import annotations
 
 import json
+import mmap
 import re
 import sys
 import zipfile
@@ -135,7 +136,7 @@ def read_archive(path: Path) -> torch.export.ExportedProgram:
     with open_input(path, None) as file:
         try:
             with zipfile.ZipFile(file) as parts:
-                return _read(parts, path)
+                return _read(parts)
         except PlacekitError as error:
             raise type(error)(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
         except zipfile.BadZipFile as error:
@@ -154,7 +155,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {first[:300]}"
 
 
-def _read(parts: zipfile.ZipFile, path: Path) -> torch.export.ExportedProgram:
+def _read(parts: zipfile.ZipFile) -> torch.export.ExportedProgram:
     """Return the program in an open archive."""
     from torch._export.serde import schema, serialize
 
@@ -165,7 +166,7 @@ def _read(parts: zipfile.ZipFile, path: Path) -> torch.export.ExportedProgram:
     module["module_call_graph"], module["metadata"], module["treespec_namedtuple_fields"] = [], {}, {}
     document["guards_code"] = []
     serde: Any = serialize  # half of it is not annotated
-    tensors = [_tensors(parts, folder, kind, name, path) for kind in ("weights", "constants")]
+    tensors = [_tensors(parts, folder, kind, name) for kind in ("weights", "constants")]
     told = serde._dict_to_dataclass(schema.ExportedProgram, document)
     program: torch.export.ExportedProgram = serde.ExportedProgramDeserializer().deserialize(told, *tensors)
     return program
@@ -216,7 +217,7 @@ def _vetted(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _tensors(parts: zipfile.ZipFile, folder: str, kind: str, program: str, path: Path) -> dict[str, torch.Tensor]:
+def _tensors(parts: zipfile.ZipFile, folder: str, kind: str, program: str) -> dict[str, torch.Tensor]:
     """Return the tensors in a folder of the archive by their path in the module, mapped into memory.
 
     Tensors that share memory in the file share it here. What torch stored as a pickle (tensors of unusual classes) is
@@ -227,8 +228,8 @@ def _tensors(parts: zipfile.ZipFile, folder: str, kind: str, program: str, path:
 
     name = f"{folder}/data/{kind}/{program}_{kind}_config.json"
     entries: Mapping[str, Any] = _json(parts, name)["config"] if name in parts.NameToInfo else {}
-    storage: Any = torch.UntypedStorage.from_file(str(path), False, path.stat().st_size)  # private to this process
-    whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+    assert parts.fp is not None  # it is open
+    mapped = mmap.mmap(parts.fp.fileno(), 0, access=mmap.ACCESS_COPY)  # changes stay in this process
     memories: dict[str, torch.Tensor] = {}
     found: dict[str, torch.Tensor] = {}
     for weight, entry in entries.items():
@@ -241,22 +242,16 @@ def _tensors(parts: zipfile.ZipFile, folder: str, kind: str, program: str, path:
         if entry["use_pickle"] or part.compress_type != zipfile.ZIP_STORED:
             found[weight] = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
             continue
-        if part.filename not in memories:
+        if part.file_size and part.filename not in memories:
             with parts.open(part) as opened:
                 start = int(opened._orig_compress_start)  # type: ignore[attr-defined]  # where its bytes begin
-            memory = whole[start : start + part.file_size]
+            memory = torch.frombuffer(mapped, dtype=torch.uint8, count=part.file_size, offset=start)
             # torch aligns parts, other writers of archives may not
             memories[part.filename] = memory if start % 16 == 0 else memory.clone()
-        memory = memories[part.filename]
-        try:  # as_strided alone would reach beyond the part
-            memory = memory.view(dtype)
-            last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-            if 0 in sizes:
-                memory, offset, last = torch.empty(1, dtype=dtype), 0, 0
-            if not 0 <= offset <= last < len(memory) or min(strides, default=0) < 0:
-                raise ValueError("it is longer than that")
-            found[weight] = memory.as_strided(sizes, strides, memory.storage_offset() + offset)
-        except (RuntimeError, OverflowError, ValueError) as error:
+        try:  # as_strided checks that the tensor lies inside of its memory
+            memory = torch.empty(0, dtype=dtype) if 0 in sizes else memories[part.filename].view(dtype)
+            found[weight] = memory.as_strided(sizes, strides, offset)
+        except (RuntimeError, OverflowError) as error:
             raise InvalidFileError(f"weight {weight!r} has {part.file_size} bytes: {_reason(error)}") from None
     return {
         name: torch.nn.Parameter(each, requires_grad=False) if entries[name]["is_param"] else each

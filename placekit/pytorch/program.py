@@ -363,8 +363,8 @@ class _Sizes:
             found = list(self.tensor(each, by_name[each].meta["val"], by_name[each]).shape)
             if found != shape:
                 raise InvalidProblemError(
-                    f"shape {shape} of input {each!r} does not fit: with the other sizes it is {found}; sizes that "
-                    "torch.export fixed are left open by its dynamic_shapes"
+                    f"shape {shape} of input {each!r} does not fit: the program needs {found}; export it again with "
+                    "dynamic_shapes to leave dimensions open"
                 )
 
     def tensor(self, name: str, value: Any, node: torch.fx.Node) -> TorchTensor:

@@ -115,6 +115,16 @@ def test_a_region_with_autocast_is_read_and_not_run(tmp_path: Path) -> None:
             source.builder().whole()
 
 
+def test_weights_of_a_file_have_memory_of_their_own(tmp_path: Path) -> None:
+    """Torch would save all that is around them with each of them; tied ones share it."""
+    _, _, (_, source) = saved("perceptron", tmp_path)
+    for each in source.exported.state_dict.values():
+        assert each.untyped_storage().nbytes() == each.numel() * each.element_size()
+    _, _, (_, tied) = saved("tied", tmp_path)
+    weights = tied.exported.state_dict
+    assert weights["head.weight"].data_ptr() == weights["embedding.weight"].data_ptr()
+
+
 def test_a_source_in_memory_can_be_sent(tmp_path: Path) -> None:
     """With its weights; one of a file reads them again."""
     _, args, sources = saved("perceptron", tmp_path)
