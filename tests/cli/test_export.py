@@ -14,7 +14,7 @@ import pytest
 
 from placekit import runtime
 from placekit.io.read_model import read_model
-from placekit.runtime import bundle_check
+from placekit.runtime import bundle_check, tensor_checks
 
 Call = Callable[..., Any]
 
@@ -90,7 +90,7 @@ def test_a_check_that_fails_is_one_line(
     call: Call, model_file: Path, placement_file: Path, platform_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exit code says so and nothing is written; without the check the bundle is there."""
-    monkeypatch.setattr(bundle_check, "MOST_ERROR", -1.0)
+    monkeypatch.setattr(tensor_checks, "MOST_ERROR", -1.0)
     monkeypatch.setattr(bundle_check, "_is_repeatable", lambda *_: True)
     arguments = ("export", model_file, placement_file, "--platform", platform_file)
     before = sorted(Path().iterdir())
