@@ -2,6 +2,7 @@
 
 - `local_search`: the loop that chooses the next search
 - `starts`: where searches begin
+- `clusters`: the same problem with ops that stay together
 - `incumbent`: the best schedule, and cycles and sweeps of annealing over it
 - `anneal`, `proposals`, `moves`, `trial`, `walk`: one annealing: proposals, their trial, and undoing them
 """

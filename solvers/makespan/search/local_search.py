@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from placekit.objectives import Makespan
+from placekit.solve.lift import Lift, LiftedRun, left_s
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.excess import find_feasible
 from placekit.solvers.makespan.lists.schedulers import Heft, MEtf
-from placekit.solvers.makespan.schedule.sequence import sequence_problem
+from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
+from placekit.solvers.makespan.search.clusters import clustered
 from placekit.solvers.makespan.search.incumbent import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
 from placekit.solvers.makespan.search.starts import known_starts, list_schedule, redispatch
 from placekit.solvers.makespan.search.walk import load
@@ -29,6 +32,12 @@ WARM = 0.3
 """Other cycles begin at this share of the mean op time at least: of few ops, none is as short as a percent of all."""
 NOISE = 0.3
 """Largest noise of the list schedules from which fresh cycles start."""
+CLUSTERINGS, CLUSTER_CYCLES, CLUSTER_STEPS = 8, 16, 100
+"""Clusterings that are searched, cycles of each search, and proposals per op of a cycle at most."""
+CLUSTERS_AT = 10
+"""Cycles before them: what they find is no start where these cycles alone find better."""
+CLUSTER_SHARE = 0.2
+"""Share of the time for all of these searches at most."""
 WHOLE_UP_TO = 2_000
 """Ops up to which cycles over the whole schedule are worth their time."""
 
@@ -40,7 +49,9 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
        (:mod:`placekit.solvers.generic.excess`).
     2. A cycle anneals (:mod:`placekit.solvers.makespan.search.anneal`) from the best schedule at a random temperature.
        At high temperatures it starts from a noisy list schedule with probability `fresh`. Cycles grow longer, up to
-       `steps` proposals per op (`MILD_STEPS` at low temperatures), or to an eighth of the time.
+       `steps` proposals per op (`MILD_STEPS` at low temperatures), or to an eighth of the time. If transfers take
+       longer than ops, the cycle `CLUSTERS_AT` is preceded by the same search of a few clustered problems
+       (:mod:`placekit.solvers.makespan.search.clusters`), where a move of many ops is a single move.
     3. Every other cycle anneals the best schedule stretch by stretch
        (:mod:`placekit.solvers.makespan.decomposition.stretch`), at a cost that does not grow with the schedule. With
        more than `WHOLE_UP_TO` ops every cycle does.
@@ -82,6 +93,10 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
         if stale >= patience or number == params.max_cycles or best.value_s <= 0.0:
             return StopReason.FINISHED
         before = best.value_s
+        if number == CLUSTERS_AT and num_ops <= WHOLE_UP_TO and 2.0 * flat.link_s.mean() > flat.time_s.mean():
+            _search_clusters(run, flat, params)
+            for device, sequence in known_starts(run, flat):
+                best.consider(device, sequence)
         for device, sequence in redispatch(flat, best.device.copy()):
             best.consider(device, sequence)
         steps = min(params.steps, FIRST_STEPS * 2 ** min(number, 30))
@@ -106,3 +121,17 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
     return reason
+
+
+def _search_clusters(run: Run[Makespan], flat: SequenceProblem, params: LocalSearchParams) -> None:
+    """Search a few clustered problems, which offer what they find to `run`, until no ops join or nothing fits."""
+    few = replace(params, patience=None, steps=min(params.steps, CLUSTER_STEPS), max_cycles=CLUSTER_CYCLES)
+    share_s = CLUSTER_SHARE * left_s(run) / CLUSTERINGS
+    for _ in range(CLUSTERINGS):
+        problem = clustered(run.problem, flat, run.rng)
+        if problem is None or run.should_stop() is not None:
+            return
+        inner = LiftedRun(run, Lift(problem), share_s, seed=int(run.rng.integers(2**31)))
+        search_makespan(inner, few)
+        if inner.placement is None:
+            return

@@ -24,6 +24,7 @@ from placekit.objectives.makespan.simulate import simulate_steps
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
 from placekit.solvers.makespan.search import walk as walks
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
+from placekit.solvers.makespan.search.clusters import clustered
 from placekit.solvers.makespan.search.incumbent import HOT
 from placekit.solvers.makespan.search.local_search import MILD
 from placekit.solvers.makespan.search.proposals import propose
@@ -366,3 +367,36 @@ def test_groups_of_ops_move_together(seed: int) -> None:
     result = pk.solve(tiled_products(4), "local-search", params=search, seed=seed)
     assert result.objective is not None
     assert result.objective < 32.1
+
+
+def test_clusters_end_where_transfers_are_dear() -> None:
+    """Ops that a long transfer joins share a device, and no clusters of a clustered problem join."""
+    problem = tiled_products(4)
+    flat = flat_of(problem)
+    coarse = clustered(problem, flat, np.random.default_rng(0))
+    assert coarse is not None
+    assert coarse.num_classes <= problem.num_classes // 2
+    assert clustered(coarse, flat_of(coarse), np.random.default_rng(1)) is None
+
+
+@examples(60)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_every_cluster_has_a_device(problem: pk.Problem, seed: int) -> None:
+    """Classes stay whole, and some device allows all ops of each cluster and has room for them."""
+    flat = flat_of(problem)
+    if not flat.allowed.any(axis=1).all():
+        return
+    coarse = clustered(problem, flat, np.random.default_rng(seed))
+    if coarse is not None:
+        assert coarse.num_classes < problem.num_classes
+        assert len({*zip(problem.op_class.tolist(), coarse.op_class.tolist(), strict=True)}) == problem.num_classes
+        assert flat_of(coarse).allowed.any(axis=1).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_find_what_single_moves_miss(seed: int) -> None:
+    """Six layers of tiles take 8 s each; 14 cycles, of which the tenth is preceded by clusters, are enough."""
+    search = {"max_cycles": 14, "steps": 400}
+    result = pk.solve(tiled_products(6), "local-search", params=search, seed=seed)
+    assert result.objective is not None
+    assert result.objective < 48.1
