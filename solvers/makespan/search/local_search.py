@@ -38,6 +38,8 @@ CLUSTERS_AT = 10
 """Cycles before them: what they find is no start where these cycles alone find better."""
 CLUSTER_SHARE = 0.2
 """Share of the time for all of these searches at most."""
+FAR = 1.25
+"""Clusters whose best schedule exceeds the best one so far by this factor do not fit the problem: no more are tried."""
 WHOLE_UP_TO = 2_000
 """Ops up to which cycles over the whole schedule are worth their time."""
 
@@ -124,7 +126,7 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
 
 
 def _search_clusters(run: Run[Makespan], flat: SequenceProblem, params: LocalSearchParams) -> None:
-    """Search a few clustered problems, which offer what they find to `run`, until no ops join or nothing fits."""
+    """Search a few clustered problems, which offer what they find to `run`, until they prove useless."""
     few = replace(params, patience=None, steps=min(params.steps, CLUSTER_STEPS), max_cycles=CLUSTER_CYCLES)
     share_s = CLUSTER_SHARE * left_s(run) / CLUSTERINGS
     for _ in range(CLUSTERINGS):
@@ -133,5 +135,5 @@ def _search_clusters(run: Run[Makespan], flat: SequenceProblem, params: LocalSea
             return
         inner = LiftedRun(run, Lift(problem), share_s, seed=int(run.rng.integers(2**31)))
         search_makespan(inner, few)
-        if inner.placement is None:
+        if inner.objective is None or run.objective is None or inner.objective > FAR * run.objective:
             return
