@@ -159,7 +159,7 @@ def search(
     parameters.num_workers = 1 if limits.refutes else limits.workers
     if limits.refutes:
         parameters.linearization_level = 0
-        parameters.use_dynamic_precedence_in_disjunctive = True
+        # with use_dynamic_precedence_in_disjunctive, CP-SAT 9.15 aborts the process on some colocated makespans
         parameters.use_strong_propagation_in_disjunctive = True
     parameters.random_seed = limits.seed % 2**31
     parameters.relative_gap_limit = limits.gap
