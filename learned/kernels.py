@@ -15,7 +15,7 @@ from placekit.kernels import njit
 __all__ = ["batch_infeasibility", "line_up"]
 
 
-@njit
+@njit(inner=True)
 def _has_cycle(between: NDArray[np.int64]) -> bool:
     """Return whether the graph of the nonzero entries ``[D, D]`` has a cycle: take away devices nobody waits for."""
     num_devices = len(between)
@@ -30,7 +30,7 @@ def _has_cycle(between: NDArray[np.int64]) -> bool:
     return bool(left.any())
 
 
-@njit
+@njit(inner=True)
 def _escaping_ops(senders: NDArray[np.int64], receivers: NDArray[np.int64], device: NDArray[np.int64], d: int) -> int:
     """Count the ops outside device `d` on a path that leaves it and returns; edges in topological order."""
     inside = device == d

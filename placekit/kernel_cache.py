@@ -21,7 +21,8 @@ import os
 import secrets
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from numba.core.bytecode import FunctionIdentity
@@ -42,15 +43,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_number_functions)
 
 
+Source: TypeAlias = tuple[str, int, int]
+"""A module, the nanosecond of its file's last change, and the bytes of that."""
+
+
 class _KernelFiles(IndexDataCacheFile):
     """The files of one kernel, made from numba's."""
 
-    def __init__(self, files: IndexDataCacheFile, function: Any, say: Callable[[str], None]) -> None:
+    def __init__(self, files: IndexDataCacheFile, sources: frozenset[Source], say: Callable[[str], None]) -> None:
         vars(self).update(vars(files))
         self._say = say
-        called = [getattr(getattr(each, "_cache", None), "_cache_file", None) for each in function.__globals__.values()]
-        stamps = [files._source_stamp for files in called if isinstance(files, _KernelFiles)]
-        self._source_stamp = frozenset({(function.__module__, files._source_stamp)}).union(*stamps)
+        self._source_stamp = sources
 
     def save(self, key: Any, data: Any) -> None:
         """Put a kernel into the cache."""
@@ -77,7 +80,15 @@ class _KernelFiles(IndexDataCacheFile):
             return {}
 
 
+def _sources(function: Any) -> frozenset[Source]:
+    """Return the module of a kernel, and those of all kernels that it can call."""
+    file = Path(function.__code__.co_filename)
+    own = [(function.__module__, state.st_mtime_ns, state.st_size) for state in [file.stat()]] if file.is_file() else []
+    return frozenset[Source](own).union(*(getattr(each, "sources", ()) for each in function.__globals__.values()))
+
+
 def keep_files(dispatcher: Any, say: Callable[[str], None]) -> None:
     """Let a kernel that is cached have its files as this module keeps them; `say` tells the user of a full disk."""
+    dispatcher.sources = _sources(dispatcher.py_func)
     if hasattr(dispatcher._cache, "_cache_file"):
-        dispatcher._cache._cache_file = _KernelFiles(dispatcher._cache._cache_file, dispatcher.py_func, say)
+        dispatcher._cache._cache_file = _KernelFiles(dispatcher._cache._cache_file, dispatcher.sources, say)

@@ -4,8 +4,9 @@
 :mod:`placekit.kernel_cache` mends what numba's own cache gets wrong.
 
 Numba learns the types of a kernel's arguments when the kernel is called. `LIST` holds the types beforehand, for each
-objective; ``make kernels`` writes it. `prepare` compiles the listed kernels in processes of their own. A kernel that is
-not listed is compiled when it is called. The clocks of all solves stand still while a kernel is compiled or loaded from
+objective; ``make kernels`` writes it. `prepare` compiles the listed kernels in processes of their own: first those that
+``auto`` needs for an ordinary model, and when one of the others is called, those, too (`MORE`). A kernel that is not
+listed is compiled when it is called. The clocks of all solves stand still while a kernel is compiled or loaded from
 disk: a time limit is solving time.
 
 This module imports numba only where a kernel is defined.
@@ -13,6 +14,7 @@ This module imports numba only where a kernel is defined.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
@@ -37,6 +39,7 @@ from placekit.machine import num_usable_cpus
 __all__ = [
     "LEARNED",
     "LIST",
+    "MORE",
     "TRAINING_PLAN",
     "Clock",
     "compiling",
@@ -57,6 +60,9 @@ MAX_PROCESSES = 4
 """Processes that compile; each takes a quarter of a gigabyte."""
 LEARNED, TRAINING_PLAN = "learned", "training-plan"
 """What the list names beside objectives: kernels of the learned methods, and of training plans."""
+
+MORE = "harder problems of "
+"""Before the name of an objective: its kernels that ``auto`` does not need for an ordinary model."""
 
 logger = logging.getLogger(__name__)
 
@@ -104,10 +110,10 @@ def njit(function: Callable[..., Any]) -> Any: ...
 
 
 @overload
-def njit(*, inline: bool = False, allocates: bool = True) -> Callable[[Function], Function]: ...
+def njit(*, inner: bool = False, inline: bool = False, allocates: bool = True) -> Callable[[Function], Function]: ...
 
 
-def njit(function: Any = None, *, inline: bool = False, allocates: bool = True) -> Any:
+def njit(function: Any = None, *, inner: bool = False, inline: bool = False, allocates: bool = True) -> Any:
     """Compile a function as ``numba.njit(cache=True, nogil=True)`` does; see the module's docstring.
 
     Where no folder for the cache can be written, the user is told, and every process compiles for itself.
@@ -116,20 +122,26 @@ def njit(function: Any = None, *, inline: bool = False, allocates: bool = True) 
     ----------
     function
         The function; None where the decorator has options.
+    inner
+        True for a function that kernels call, and Python only in tests: it is compiled with each of them, and not for
+        calls from Python, which takes as long as the function itself where it has tuples of many arrays.
     inline
         True to inline the function into every kernel that calls it: a call with a tuple of many arrays copies the
-        descriptors of all of them, which takes longer than what a small function does.
+        descriptors of all of them, which takes longer than what a small function does. Such a function is an inner one.
     allocates
         False for a function that is called millions of times with such tuples, and makes no array: no reference is
         counted, so the caller keeps all arrays alive.
     """
     if function is None:
-        return partial(njit, inline=inline, allocates=allocates)
+        return partial(njit, inner=inner, inline=inline, allocates=allocates)
     numba = _numba()
+    inner |= inline
     options = {"nogil": True, "no_cfunc_wrapper": True, "forceinline": inline}  # cfunc: for functions as values
     options |= {} if allocates else {"_nrt": False}
+    for_python: Any = numba.njit(**options)(function) if inner else None  # as tests call it
+    options |= {"no_cpython_wrapper": True} if inner else {}
     try:
-        dispatcher: Any = numba.njit(cache=True, **options)(function)
+        dispatcher: Any = numba.njit(cache=not inner, **options)(function)
     except RuntimeError:  # no folder
         say_once(
             "no folder for compiled kernels can be written; NUMBA_CACHE_DIR names one. Every process compiles anew"
@@ -149,15 +161,28 @@ def njit(function: Any = None, *, inline: bool = False, allocates: bool = True) 
         _here.is_compiling, begin_s = True, perf_counter()
         try:
             with preparing:
-                return compile_now(arguments)
+                prepare(*_take_later(function.__module__, function.__name__))
+                return (for_python.compile if inner else compile_now)(arguments)
         finally:
             _here.is_compiling = False
             used.setdefault((function, arguments), perf_counter() - begin_s)
 
     dispatcher.compile = compile_counted
+    if inner:  # numba shall not call what has no wrapper, but ask for it to be compiled
+        dispatcher._insert = lambda *_, **__: None
     return dispatcher
 
 
+def _take_later(module: str, name: str) -> list[str]:
+    """Return what is to be prepared later and lists this kernel, and forget that it is."""
+    with _lock:
+        found = [each for each in _later if any(kernel[:2] == [module, name] for kernel in _listed()["kernels"][each])]
+        _later.difference_update(found)
+    return found
+
+
+_later: set[str] = set()
+"""Names from `MORE` of the objectives that were prepared; their kernels are compiled when the first is called."""
 _here = threading.local()
 """Of a thread: ``is_compiling`` while it compiles a kernel, so that what the kernel calls is not taken for `used`."""
 
@@ -187,7 +212,7 @@ def say_once(message: str) -> None:
 
 
 def prepare(*groups: str, on_progress: Callable[[int, int], None] | None = None) -> None:
-    """Compile the kernels of objectives, so that nothing is compiled while they are solved.
+    """Compile the kernels of objectives in processes of their own; no clock of a solve runs meanwhile.
 
     What is on disk already is not compiled again, which takes a few milliseconds to see.
 
@@ -202,6 +227,7 @@ def prepare(*groups: str, on_progress: Callable[[int, int], None] | None = None)
         return  # interpreted, or compiled when called
     with _lock, preparing:
         folder = _folder()
+        _later.update(more for each in groups if (more := MORE + each) in _listed()["kernels"])
         missing = [each for each in groups if folder and not _is_ready(folder, each)]
         todo = list(dict.fromkeys(kernel for each in missing for kernel in kernels_of(each)))
         if folder is None or not todo:
@@ -341,6 +367,7 @@ def _start() -> subprocess.Popen[str]:
 
 def work() -> None:
     """Compile what comes on stdin, one kernel a line, and answer each with its index file."""
+    gc.disable()  # a fifth of the time; what a compilation leaves is little
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what modules print is no answer
     for line in sys.stdin:
@@ -348,6 +375,7 @@ def work() -> None:
         with suppress(Exception):  # whoever calls the kernel sees the error
             module, name, kinds = json.loads(line)
             kernel = getattr(import_module(module), name)
+            _here.is_compiling = True  # alone
             kernel.compile(tuple(map(read_type, kinds)))
             file = kernel._cache._cache_file._index_path
         answers.write(file + "\n")

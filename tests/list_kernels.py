@@ -1,6 +1,7 @@
 """List of the kernels that the methods need, by objective: ``make kernels`` writes it to `kernels.json`.
 
-Random problems of all shapes are solved by every method, and what they have numba compile is listed.
+Random problems of all shapes are solved by every method, and what they have numba compile is listed. What ``auto``
+needs for an ordinary model stands apart.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fuzz.problems import OBJECTIVE_NAMES, random_problem
@@ -21,13 +23,18 @@ from numba.core.dispatcher import Dispatcher
 import placekit as pk
 from placekit import kernels
 from placekit.benchmarks.generators.families import generate
-from placekit.kernels import LEARNED, LIST, TRAINING_PLAN, used
+from placekit.kernels import LEARNED, LIST, MORE, TRAINING_PLAN, used
+from placekit.objectives import get_objective
 from placekit.solve.registry import METHODS, get_method
 from placekit.solve.relaxed import why_not
+from placekit.zoo.builder import build
 
 __all__ = ["GROUPS", "problems", "solve_by_all_methods", "spell_type"]
 
-GROUPS = (*sorted(OBJECTIVE_NAMES), LEARNED, TRAINING_PLAN)
+GROUPS = (
+    *(prefix + objective for objective in sorted(OBJECTIVE_NAMES) for prefix in ("", MORE)),
+    *(LEARNED, TRAINING_PLAN),
+)
 NEEDS_MORE = ("file",)
 """Methods that need a file."""
 SIZES = (None, None, (6, 14), (30, 60))
@@ -60,6 +67,16 @@ def solve_by_all_methods(group: str, count: int, seed: int, limit_s: float) -> l
                 if is_learned is (group == LEARNED) and why_not(method, problem) is None:
                     results.append(pk.solve(problem, name, stop=pk.MaxRuntime(limit_s), seed=seed))
     return results
+
+
+def solve_ordinary(objective: str) -> None:
+    """Solve a convolutional network on a CPU and three accelerators by ``auto``."""
+    platform = pk.read_platform(Path(__file__).parent.parent / "examples" / "platform_1cpu_3acc.toml")
+    with tempfile.TemporaryDirectory() as folder:
+        build("resnet50", f"{folder}/resnet50.xml")
+        model = pk.read_model(f"{folder}/resnet50.xml")
+    costs = pk.Analytic.from_platform_file(platform).cost_table(model, platform)
+    pk.solve(model.problem(platform, costs, objective=get_objective(objective)), stop=pk.MaxRuntime(5.0))
 
 
 def _plan_training(limit_s: float) -> None:
@@ -100,14 +117,27 @@ def _modules() -> list[str]:
     return sorted({each.__module__ for module in own for each in vars(module).values() if isinstance(each, Dispatcher)})
 
 
-def _used_in_a_process(group: str) -> tuple[list[list[Any]], list[str]]:
-    """Return the kernels of a group, and the modules with kernels, of a process with no kernels on disk."""
+def _used_in_a_process(objective: str) -> tuple[dict[str, list[list[Any]]], list[str]]:
+    """Return the groups of an objective, and the modules with kernels, of a process with no kernels on disk."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"NUMBA_CACHE_DIR": folder}
-        command = [sys.executable, __file__, group]
+        command = [sys.executable, __file__, objective]
         run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     kernels, modules = json.loads(run.stdout.splitlines()[-1])
     return kernels, modules
+
+
+def _print_used(objective: str) -> None:
+    """Solve with no list, and print what `_used_in_a_process` returns."""
+    kernels._listed = cache(lambda: {"modules": [], "tuples": {}, "kernels": {}})  # nothing is prepared
+    found = {}
+    if objective in OBJECTIVE_NAMES:
+        solve_ordinary(objective)
+        found[objective] = _used()
+    solve_by_all_methods(objective, count=24, seed=1, limit_s=0.5)
+    more = [each for each in _used() if each not in found.get(objective, [])]
+    found[MORE + objective if found else objective] = more
+    sys.stdout.write(json.dumps([found, _modules()]) + "\n")
 
 
 def written(kernels: dict[str, list[list[Any]]], modules: list[str]) -> str:
@@ -137,15 +167,14 @@ def written(kernels: dict[str, list[list[Any]]], modules: list[str]) -> str:
 
 
 def main() -> None:
-    """Write the list; of a group that is named, print it."""
+    """Write the list; of an objective that is named, print the kernels."""
     if sys.argv[1:]:
-        kernels._listed = cache(lambda: {"modules": [], "tuples": {}, "kernels": {}})  # nothing is prepared
-        solve_by_all_methods(sys.argv[1], count=24, seed=1, limit_s=0.5)
-        sys.stdout.write(json.dumps([_used(), _modules()]) + "\n")
+        _print_used(sys.argv[1])
         return
-    listed, modules = {}, set[str]()
-    for group in GROUPS:
-        listed[group], found = _used_in_a_process(group)
+    listed, modules = dict[str, list[list[Any]]](), set[str]()
+    for objective in (*sorted(OBJECTIVE_NAMES), LEARNED, TRAINING_PLAN):
+        groups, found = _used_in_a_process(objective)
+        listed |= groups
         modules |= set(found)
     LIST.write_text(written(listed, sorted(modules)), encoding="utf-8")
 

@@ -23,6 +23,8 @@ What PLACE sees of an op on a device, `FEATURES` columns; times are in units of 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,8 +45,8 @@ _SHIFTED = 4  # columns before this one count from the least of the devices
 _TIE = 1e-9  # ends that differ by less, relatively, are equally good for the teacher
 
 
-@njit
-def _select(score, weight, urgency, rank, ready, num_ready, mode, drawn):  # type: ignore[no-untyped-def]  # compiled
+@njit(inner=True)
+def _select(score: Any, weight: Any, urgency: Any, rank: Any, ready: Any, num_ready: Any, mode: Any, drawn: Any) -> Any:
     """Return the places in `ready` of the op that is picked, and of the one that the teacher would pick."""
     likeliest, wanted, total = 0, 0, 0.0
     for i in range(num_ready):
@@ -108,8 +110,8 @@ def _inputs_on(
     return arrival, moved, near
 
 
-@njit
-def _scale(seen, allowed, unit_s):  # type: ignore[no-untyped-def]  # compiled
+@njit(inner=True)
+def _scale(seen: Any, allowed: Any, unit_s: Any) -> Any:
     """Turn seconds in `seen` ``[D, FEATURES]`` into logarithms, of the first columns above the least device."""
     for column in range(_LOGARITHMIC):
         lowest = 0.0
@@ -123,8 +125,10 @@ def _scale(seen, allowed, unit_s):  # type: ignore[no-untyped-def]  # compiled
                 seen[d, column] = np.log1p((seen[d, column] - lowest) / unit_s)
 
 
-@njit
-def _say(own, there, count, sees, says, prior, seen, allowed, layer, logit):  # type: ignore[no-untyped-def]  # compiled
+@njit(inner=True)
+def _say(
+    own: Any, there: Any, count: Any, sees: Any, says: Any, prior: Any, seen: Any, allowed: Any, layer: Any, logit: Any
+) -> Any:
     """Write what PLACE says of every device; return the most probable one."""
     highest, chosen = -np.inf, 0
     for d in range(len(allowed)):
@@ -143,8 +147,8 @@ def _say(own, there, count, sees, says, prior, seen, allowed, layer, logit):  # 
     return chosen
 
 
-@njit
-def _draw(logit, allowed, highest, drawn):  # type: ignore[no-untyped-def]  # compiled
+@njit(inner=True)
+def _draw(logit: Any, allowed: Any, highest: Any, drawn: Any) -> Any:
     """Return a device by the softmax of `logit` and a uniform number."""
     total = 0.0
     for d in range(len(allowed)):

@@ -88,7 +88,7 @@ def place_by_load(instance, time, transfer, penalty, class_bytes, balances):  # 
     return device
 
 
-@njit
+@njit(inner=True)
 def _add_moved(
     load: NDArray[np.float64],
     transfer: NDArray[np.float64],
@@ -107,7 +107,7 @@ def _add_moved(
         load[home] += sign * transfer[tensor, home]
 
 
-@njit
+@njit(inner=True)
 def _norm(load: NDArray[np.float64], power: int) -> float:
     """Return the p-norm of the loads; their sum for power 1."""
     largest = max(load.max(), 1e-30)
@@ -269,7 +269,7 @@ def refine_makespan(instance, penalty, is_single, has_contention, evaluations, d
     return best
 
 
-@njit
+@njit(inner=True)
 def _critical_path(
     instance: MakespanInstance,
     device: NDArray[np.int64],

@@ -16,7 +16,7 @@ def below(count: int) -> int:
     return min(int(np.random.random() * count), count - 1)  # noqa: NPY002  # numba has only the old generators
 
 
-@njit
+@njit(inner=True)
 def shuffled(count: int) -> NDArray[np.int64]:
     """``[count]`` the numbers below `count` in random order."""
     order = np.empty(count, dtype=np.int64)

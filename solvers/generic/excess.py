@@ -105,7 +105,7 @@ def room_of(contraction: Contraction) -> Room:
     )
 
 
-@njit
+@njit(inner=True)
 def _returns(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int) -> int:
     """Return the number of ops at which a path returns to a device that it has left. O((ops + edges) * devices)."""
     count = 0
@@ -123,7 +123,7 @@ def _returns(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num
     return count
 
 
-@njit
+@njit(inner=True)
 def _cyclic_edges(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int) -> int:
     """Return the number of edges between devices that lie on cycles or between them. O(edges + devices^3)."""
     edges = np.zeros((num_devices, num_devices), dtype=np.int64)
@@ -151,7 +151,7 @@ def _cyclic_edges(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints
     return count
 
 
-@njit
+@njit(inner=True)
 def num_breaks(
     contiguity: int, node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int
 ) -> int:
@@ -179,7 +179,7 @@ def num_breaks(
     return 0
 
 
-@njit
+@njit(inner=True)
 def _over(r: Room, used: Floats) -> float:
     over = 0.0
     for d in range(len(used)):

@@ -89,7 +89,7 @@ class Places(NamedTuple):
     order_receivers: Ints
 
 
-@njit
+@njit(inner=True)
 def latency(p: Places, place: Ints) -> tuple[float, int]:
     """Return the latency in seconds, and the number of calls and host ops that wait for each other in a circle.
 
@@ -177,7 +177,7 @@ def latency(p: Places, place: Ints) -> tuple[float, int]:
     return longest, number - head
 
 
-@njit
+@njit(inner=True)
 def excess(p: Places, place: Ints) -> float:
     """Return the bytes above all limits, plus the bytes of all nodes for each break of the contiguity.
 
@@ -214,7 +214,7 @@ def burden(p: Places, place: Ints, most: float) -> tuple[float, float]:
     return over + waiting * (1.0 + p.num_bytes.sum()), seconds
 
 
-@njit
+@njit(inner=True)
 def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, count: int) -> int:
     """Move node v to `target` and log its place; return the new length of the log, -1 if not allowed."""
     if count < 0 or not p.allowed[v, target]:
@@ -224,7 +224,7 @@ def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, 
     return count + 1
 
 
-@njit
+@njit(inner=True)
 def _spread(p: Places, place: Ints, v: int, target: int, forward: bool, most: int, changed: Ints, old: Ints) -> int:
     """Move v and up to `most` connected nodes of its place, forward or backward, to `target`."""
     home = place[v]
@@ -243,13 +243,13 @@ def _spread(p: Places, place: Ints, v: int, target: int, forward: bool, most: in
     return count
 
 
-@njit
+@njit(inner=True)
 def _below(count: int, rng: np.random.Generator) -> int:
     """Return a random index below `count`; Numba takes longer to compile `integers`."""
     return min(int(rng.random() * count), count - 1)
 
 
-@njit
+@njit(inner=True)
 def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Generator) -> int:
     """Change `place` at random; return the number of changed nodes, -1 if the proposal is to be undone."""
     num_nodes, num_places = len(place), len(p.device)

@@ -159,7 +159,7 @@ def _steps(
     return rising
 
 
-@njit
+@njit(inner=True)
 def _least_cost(chain: int, host_s: float, chains: Chains) -> float:
     """Return the least seconds of a call with a part of the chain that takes `host_s` or more on the host."""
     low, high = chains.step_offsets[chain], chains.step_offsets[chain + 1]
@@ -172,7 +172,7 @@ def _least_cost(chain: int, host_s: float, chains: Chains) -> float:
     return np.inf if low == chains.step_offsets[chain + 1] else chains.step_call_s[low]
 
 
-@njit
+@njit(inner=True)
 def one_call(source: int, target: int, chains: Chains, length: NDArray[np.float64], chain: NDArray[np.int64]) -> float:
     """Return the bound T of the module docstring in seconds, for the nodes between two ideals of the gap.
 

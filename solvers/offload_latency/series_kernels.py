@@ -126,7 +126,7 @@ class Gap(NamedTuple):
     chains: Chains
 
 
-@njit
+@njit(inner=True)
 def _relax_call(source: int, target: int, sums: Sums, table: Table) -> None:
     """Lower ``done_s[target, :]`` by the call of the nodes between two ideals.
 
@@ -180,7 +180,7 @@ def relax_spine_calls(
                     _relax_call(source, target, sums, table)
 
 
-@njit
+@njit(inner=True)
 def _relax_gap_calls(target: int, gap: Gap, sums: Sums, table: Table, most_s: float) -> None:
     """Lower ``done_s[target, :]`` by every call that starts in a smaller ideal of the same gap.
 
@@ -193,7 +193,7 @@ def _relax_gap_calls(target: int, gap: Gap, sums: Sums, table: Table, most_s: fl
             _relax_call(source, target, sums, table)
 
 
-@njit
+@njit(inner=True)
 def _paths_from(mask: int, gap: Gap, plain: Floats, inner_end: Floats, inner_out: Floats) -> None:
     """Fill the times of the nodes of a gap that are not in `mask`, counted from the moment when all of `mask` is done.
 
@@ -231,7 +231,7 @@ def _paths_from(mask: int, gap: Gap, plain: Floats, inner_end: Floats, inner_out
         inner_out[v] = min(outside + gap.host_s[v], inner_end[v] + gap.out_s[v])
 
 
-@njit
+@njit(inner=True)
 def _relax_between(
     source: int,
     gap: Gap,

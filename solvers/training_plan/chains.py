@@ -42,7 +42,7 @@ def stage_edges_s(
     return total
 
 
-@njit
+@njit(inner=True)
 def _is_refuted(
     relaxed: Any, before: int, upto: int, ti: int, in_flight: int, spare_s: float, memory_bytes: float
 ) -> bool:

@@ -21,7 +21,7 @@ _MAX_PIVOTS = 64
 """Largest number of multipliers; the dual has few break points, and each multiplier halves them."""
 
 
-@njit
+@njit(inner=True)
 def holds(bits: NDArray[np.uint64], ideal: int, v: int) -> bool:
     """Return whether an ideal holds layer `v`."""
     word: np.uint64 = bits[ideal, v >> 6] >> np.uint64(v & 63)

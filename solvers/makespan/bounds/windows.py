@@ -177,7 +177,7 @@ class _Lists(NamedTuple):
         )
 
 
-@njit
+@njit(inner=True)
 def _argsort(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Return the indices that sort the first `count` values. Numba's own argsort takes seconds to compile."""
     keys, heap = np.empty(count), np.empty(count, dtype=np.int64)

@@ -297,7 +297,7 @@ def makespan(
     return value
 
 
-@njit(inline=True, allocates=False)
+@njit(allocates=False)
 def time_to_end(
     flat: SequenceProblem,
     device: NDArray[np.int64],

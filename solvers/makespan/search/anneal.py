@@ -28,7 +28,7 @@ SORT_EVERY = 64
 """Accepted proposals between two sortings of the sequence by start time, which changes no schedule."""
 
 
-@njit(inline=True, allocates=False)
+@njit(allocates=False)
 def sort_by_start(walk: Walk) -> None:
     """Sort the sequence by start time; ties keep their order, so no op changes its time."""
     start_s = walk.timeline.start_s
@@ -43,7 +43,7 @@ def sort_by_start(walk: Walk) -> None:
         walk.position[v] = k
 
 
-@njit(inline=True, allocates=False)
+@njit(allocates=False)
 def anneal(
     flat: SequenceProblem,
     walk: Walk,

@@ -105,7 +105,7 @@ def empty_walk(flat: SequenceProblem) -> Walk:
     )
 
 
-@njit(inline=True, allocates=False)
+@njit(allocates=False)
 def load(flat: SequenceProblem, walk: Walk, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> float:
     """Set `walk` to a placement ``[V]`` and a topological order ``[V]``; return its makespan in seconds."""
     for i in range(len(sequence)):

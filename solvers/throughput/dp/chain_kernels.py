@@ -11,7 +11,7 @@ The sums take O(cut(J)) once the nets that I cuts are marked.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -260,8 +260,8 @@ def rest_of_cut(
     return seconds
 
 
-@njit
-def shared_bytes(bits, i, j, shared):  # type: ignore[no-untyped-def]  # compiled
+@njit(inner=True)
+def shared_bytes(bits: Any, i: Any, j: Any, shared: Any) -> Any:
     """Return what the classes between the ideals j and i need beside their own memory.
 
     The formula of :mod:`placekit.model.memory`. O(uses + positions).

@@ -10,7 +10,7 @@ from placekit.kernels import njit
 __all__ = ["sort"]
 
 
-@njit
+@njit(inner=True)
 def sort(values: NDArray[np.float64] | NDArray[np.int64], begin: int, end: int) -> None:
     """Sort a slice in place, ascending: Shell's sort with Knuth's steps, O(n ** 1.5)."""
     step = 1

@@ -61,7 +61,7 @@ def empty_state(flat: FlatProblem) -> State:
     )
 
 
-@njit(inline=True)
+@njit
 def load_state(flat: FlatProblem, state: State, device: NDArray[np.int64]) -> None:
     """Set `state` to the placement ``[C]`` `device`, computed from scratch. O(pins + nets * devices)."""
     num_devices, num_passes = state.work_s.shape
