@@ -19,5 +19,5 @@ def test_warm_up_prepares_every_objective(call: Callable[..., Any], monkeypatch:
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)) == {"compile_s", "wall_s"}
     assert prepared == list(groups())
-    assert {"makespan", "throughput", "offload-latency", "serial-latency", "training-plan", "learned"} == set(prepared)
+    assert {"makespan", "throughput", "offload-latency", "serial-latency", "training-plan", "learned"} <= set(prepared)
     assert call("warm-up").stdout.startswith("kernels: ")
