@@ -234,7 +234,7 @@ def prepare(*groups: str, on_progress: Callable[[int, int], None] | None = None)
             return
         logger.warning(
             "compiling %d kernels for %s: once per installation; `placekit warm-up` does it beforehand",
-            len(todo), " and ".join(missing),
+            len(todo), " and ".join(dict.fromkeys(each.removeprefix(MORE) for each in missing)),
         )  # fmt: skip
         with compiling:
             files = _compile(todo, on_progress)

@@ -92,8 +92,7 @@ def test_what_harder_problems_need_is_compiled_when_one_of_it_is_called(folder: 
     (folder / "list.json").write_text(json.dumps(LISTED | {"kernels": {"this": [one], f"{MORE}this": [two]}}))
     told = run(folder, PREPARE_THIS + CALL)
     assert told.stdout.splitlines() == ["1 1", "2.5 3.5 0"]
-    assert "compiling 1 kernels for this" in told.stderr
-    assert "compiling 1 kernels for harder problems of this" in told.stderr
+    assert told.stderr.count("compiling 1 kernels for this") == 2
     assert run(folder, PREPARE_THIS + CALL).stderr == ""
 
 
