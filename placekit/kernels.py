@@ -123,8 +123,8 @@ def njit(function: Any = None, *, inner: bool = False, inline: bool = False, all
     function
         The function; None where the decorator has options.
     inner
-        True for a function that kernels call, and Python only in tests: it is compiled with each of them, and not for
-        calls from Python, which takes as long as the function itself where it has tuples of many arrays.
+        True for a function that kernels call, and Python only in tests: it is not compiled for calls from Python, which
+        takes as long as the function itself where it has tuples of many arrays.
     inline
         True to inline the function into every kernel that calls it: a call with a tuple of many arrays copies the
         descriptors of all of them, which takes longer than what a small function does. Such a function is an inner one.
@@ -141,7 +141,7 @@ def njit(function: Any = None, *, inner: bool = False, inline: bool = False, all
     for_python: Any = numba.njit(**options)(function) if inner else None  # as tests call it
     options |= {"no_cpython_wrapper": True} if inner else {}
     try:
-        dispatcher: Any = numba.njit(cache=not inner, **options)(function)
+        dispatcher: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder
         say_once(
             "no folder for compiled kernels can be written; NUMBA_CACHE_DIR names one. Every process compiles anew"

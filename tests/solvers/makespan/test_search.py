@@ -104,6 +104,7 @@ def test_sequence_is_scheduled_as_the_judge_runs_its_steps(problem: pk.Problem, 
     assert pk.evaluate(problem, pk.Placement.of(problem, device, np.argsort(sequence))).objective == value
 
 
+@pytest.mark.slow
 @examples(150)
 @given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
 def test_moves_keep_every_constraint_and_can_be_taken_back(problem: pk.Problem, seed: int) -> None:

@@ -19,6 +19,7 @@ from placekit.solvers.makespan.search.proposals import propose
 from placekit.solvers.makespan.search.starts import list_schedule
 
 
+@pytest.mark.slow
 @examples(150)
 @given(problems(objective=st.just(pk.Makespan()), contiguity=st.just(Contiguity.NONE)), st.integers(0, 2**31))
 def test_a_stretch_says_what_the_whole_schedule_costs(problem: pk.Problem, seed: int) -> None:
