@@ -83,8 +83,11 @@ class _KernelFiles(IndexDataCacheFile):
 def _sources(function: Any) -> frozenset[Source]:
     """Return the module of a kernel, and those of all kernels that it can call."""
     file = Path(function.__code__.co_filename)
-    own = [(function.__module__, state.st_mtime_ns, state.st_size) for state in [file.stat()]] if file.is_file() else []
-    return frozenset[Source](own).union(*(getattr(each, "sources", ()) for each in function.__globals__.values()))
+    own = set[Source]()
+    if file.is_file():
+        state = file.stat()
+        own.add((function.__module__, state.st_mtime_ns, state.st_size))
+    return frozenset(own).union(*(getattr(each, "sources", ()) for each in function.__globals__.values()))
 
 
 def keep_files(dispatcher: Any, say: Callable[[str], None]) -> None:

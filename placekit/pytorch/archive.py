@@ -45,7 +45,7 @@ _TOKENS = re.compile(
     r"|true|false|-?\d{1,19}(?![\w.])|[(), ]",
     re.ASCII,
 )
-"""What torch writes into sizes, by sympy's names: calls, symbols and numbers."""
+"""Words that torch writes into sizes, by sympy's names: calls, symbols and numbers."""
 
 
 def check_size(text: str) -> None:

@@ -83,7 +83,7 @@ _ADVICE = {
         "torch.export cannot follow that code; move it out of forward, or write it with torch's operators"
     ),
 }
-"""What to do by a pattern in the class and the text of an error; the first one counts."""
+"""Advice by a pattern in the class and the text of an error; the first one counts."""
 
 
 def _argument(value: Any) -> str:

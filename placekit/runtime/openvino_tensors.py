@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CPU_F32", "InputReader", "array_of", "copy_of", "probe_model", "run_compiled", "run_once"]
 
 CPU_F32 = {"INFERENCE_PRECISION_HINT": "f32"}
-"""What a model is compiled with, so that rounding does not hide a tensor that was mixed up."""
+"""Properties that models are compiled with, so that rounding does not hide a tensor that was mixed up."""
 
 _NUMPY_TYPES = {
     **{"f16": "float16", "f32": "float32", "f64": "float64", "boolean": "bool"},

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import distinct, number_by_first, sum_by, topological_order
+from placekit.model.graph import components, distinct, number_by_first, sum_by, topological_order
 from placekit.model.problem import Problem
 from placekit.model.teams import pins_of_classes
 from placekit.objectives.base import O_co
@@ -189,13 +189,7 @@ def _fuse_cycles(problem: Problem, class_of_op: NDArray[np.int64]) -> NDArray[np
     if not topological_order(num_classes, senders, receivers)[1].size:
         return class_of_op
 
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components  # its import takes most of a second
-
-    edges = (np.ones(len(senders)), (senders, receivers))
-    adjacency = coo_array(edges, shape=(num_classes, num_classes)).tocsr()
-    component = connected_components(adjacency, directed=True, connection="strong")[1][class_of_op]
-    return number_by_first(component)
+    return number_by_first(components(num_classes, senders, receivers, is_strong=True)[class_of_op])
 
 
 def _nets(

@@ -74,8 +74,7 @@ class Items:
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Distinct edges between ops, along a topological order."""
         graph = self.problem.graph
-        rank = np.empty(graph.num_ops, dtype=np.int64)
-        rank[graph.order] = np.arange(graph.num_ops)
+        rank = graph.rank
         keys = np.unique(rank[graph.senders] * graph.num_ops + rank[graph.receivers])
         senders, receivers = np.divmod(keys, graph.num_ops)
         return graph.order[senders], graph.order[receivers]
