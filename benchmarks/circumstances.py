@@ -14,8 +14,6 @@ from typing import Any
 
 from placekit.machine import num_usable_cpus
 
-__all__ = ["ROOT", "circumstances", "peak_bytes", "reset_peak", "resident_bytes"]
-
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("placekit", "highspy", "numba", "numpy", "openvino", "ortools", "pulp", "scipy")
 _STATUS = Path("/proc/self/status")

@@ -28,8 +28,6 @@ from placekit.runtime.timing import Timing, TimingSettings
 from placekit.solve.advice import LEAST_GAIN
 from placekit.training.problem import TrainingProblem
 
-__all__ = ["measurable", "measure_jobs"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -30,8 +30,6 @@ from placekit.solve.relaxed import why_not
 from placekit.solvers.training_plan.solve import PLAN_METHODS
 from placekit.training.problem import TrainingProblem
 
-__all__ = ["Case", "Job", "Plan", "make_plan"]
-
 logger = logging.getLogger(__name__)
 
 

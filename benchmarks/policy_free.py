@@ -28,8 +28,6 @@ from placekit.model.errors import InvalidProblemError
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 
-__all__ = ["PolicyFree", "PolicyFreeParams"]
-
 PATIENCE = 20
 """Starts in vain after which the search ends, unless there is a time limit or it is told another number."""
 _SWAPS, _DESCEND, _RESTART, _LEVELS, _MIN_GROUPS, _NOISE = 128, 5, 15, 8, 2, 0.3  # those of ``hsdag``

@@ -9,8 +9,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from placekit.model.errors import SolverUnavailableError
 
-__all__ = ["RayExecutor"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -13,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from placekit.solve.result import Status
 from placekit.solve.stop import StopReason
 
-__all__ = ["MeasuredModel", "RowModel"]
-
 Text = Annotated[str, Field(max_length=1 << 20)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

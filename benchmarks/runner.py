@@ -21,8 +21,6 @@ from placekit.benchmarks.plan import Case, Job
 from placekit.benchmarks.solve_case import failed_row, solve_case
 from placekit.benchmarks.store import Store
 
-__all__ = ["SuiteProgress", "remaining_s", "run_jobs"]
-
 logger = logging.getLogger(__name__)
 
 

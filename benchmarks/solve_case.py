@@ -27,8 +27,6 @@ from placekit.solve.stop import MaxIterations, MaxRuntime, Stop, StopReason, Tar
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult
 
-__all__ = ["best_single_device", "command_of", "failed_row", "solve_case", "stop_of", "time_to_best_s"]
-
 MORE_TIME = 100
 """What is to stop by its number of updates gets this many times the time limit of the case."""
 WARM_UP_S = 0.5

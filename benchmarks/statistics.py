@@ -23,8 +23,6 @@ from scipy.stats import bootstrap
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.stop import relative_gap
 
-__all__ = ["Interval", "anytime_gap", "mean_interval", "shares_within", "time_to_gap_s"]
-
 Runs = Mapping[str, Sequence[float]]
 """One value per run, by case."""
 Trace = Sequence[tuple[float, float | None, float | None]]

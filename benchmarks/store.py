@@ -18,8 +18,6 @@ from placekit.io.locks import open_lock
 from placekit.io.reading import parse_json, read_bytes, validated
 from placekit.model.errors import InvalidFileError, PlacekitError
 
-__all__ = ["Store", "append_row", "read_lines"]
-
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """Append `row` to `path` as one line, and wait until it is on the disk.

@@ -15,8 +15,6 @@ from placekit.io.reading import inside, read_text, validated
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 
-__all__ = ["Suite", "read_suite", "shipped_suites"]
-
 _RULES = ", ".join(Contiguity)
 _FOLDER = Path(__file__).parent / "suites"
 

@@ -39,8 +39,6 @@ from placekit.objectives import Objective, get_objective
 from placekit.training.piper_json import piper_to_dict, read_piper, write_piper
 from placekit.training.problem import TrainingProblem
 
-__all__ = ["AnyProblem", "ProblemSpec", "address_of", "declared_problems", "problem_address", "settle"]
-
 AnyProblem = Problem | TrainingProblem
 
 logger = logging.getLogger(__name__)

@@ -8,17 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from placekit.io.schema_fields import FreeForm, Whole
 
-__all__ = [
-    "PUBLISHED",
-    "TRAINING_PLAN",
-    "DrawEntry",
-    "MethodEntry",
-    "ModelEntry",
-    "ObjectiveEntry",
-    "PlatformEntry",
-    "SuiteModel",
-]
-
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seed = Annotated[Whole, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

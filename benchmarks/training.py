@@ -17,8 +17,6 @@ from placekit.training.piper_json import read_piper
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult
 
-__all__ = ["FAMILIES", "facts_of_training", "solve_training", "training_problems", "why_not_training"]
-
 GIB = 2.0**30
 FAMILIES: Mapping[str, Callable[..., TrainingProblem]] = MappingProxyType(
     {"training-chain": chain_problem, "training-recurrent": recurrent_problem}

@@ -15,8 +15,6 @@ from pathlib import Path
 from placekit.machine import usable_cpus
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
-__all__ = ["EXECUTORS", "make_executor", "shares_of"]
-
 EXECUTORS = ("process", "ray")
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Where libraries look for the size of their thread pools; one that the user has set to less is left alone."""

@@ -23,8 +23,6 @@ from placekit.model.errors import InvalidFileError, InvalidProblemError, Placeki
 from placekit.model.problem import Problem
 from placekit.solve.result import Result
 
-__all__ = ["AT_ONCE_UP_TO", "answered_problem", "keep_problem", "kept_problem", "problem_file_of", "result_file"]
-
 _STEMS = (".problem", ".workload", ".placement", ".result", ".costs")
 
 MOST_KEPT = 64

@@ -25,8 +25,6 @@ from placekit.model.errors import check_names
 from placekit.model.sizes import format_seconds
 from placekit.solve.stop import relative_gap
 
-__all__ = ["bench"]
-
 MAX_REASONS = 8
 
 

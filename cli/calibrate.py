@@ -23,8 +23,6 @@ from placekit.runtime.contenders import executor_named, is_serial
 from placekit.runtime.splits import measure_splits
 from placekit.runtime.timing import Timing
 
-__all__ = ["calibrate"]
-
 
 def calibrate(
     model: ModelArgument,

@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = [
-    "check_writable",
-    "diagnostics",
-    "one_line",
-    "print_error",
-    "print_json",
-    "print_line",
-    "refuse_overwriting",
-    "show_parts",
-    "take_stdout",
-]
-
-
 _STDOUT_IS_TAKEN: ContextVar[bool] = ContextVar("stdout is taken", default=False)
 
 

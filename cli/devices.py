@@ -13,14 +13,13 @@ from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import OUTPUT, option
 from placekit.cli.render import fact_lines, plain_table, platform_table
-from placekit.cli.units import format_bytes, format_count
+from placekit.cli.units import format_count
 from placekit.cost_models.openvino.devices import AvailableDevice, available_devices, default_platform
 from placekit.cost_models.openvino.machine import cpu_name, format_cores, memory_bytes, usable_cores
 from placekit.io.platform_toml import write_platform
 from placekit.machine import usable_cpus
 from placekit.model.platform import Platform
-
-__all__ = ["devices"]
+from placekit.model.sizes import format_bytes
 
 
 def devices(

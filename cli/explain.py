@@ -17,20 +17,18 @@ from placekit.cli.options import JsonOption, QuestionArgument
 from placekit.cli.parameters import SEARCH, option
 from placekit.cli.progress import StepBar
 from placekit.cli.task import TaskOptions
-from placekit.cli.units import format_bytes, format_count, format_share, format_time
+from placekit.cli.units import format_count, format_share, format_time
 from placekit.cli.verdicts import verdict_lines
 from placekit.io.detect import kind_of_file
 from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
-from placekit.model.sizes import format_seconds
+from placekit.model.sizes import format_bytes, format_seconds
 from placekit.solve.explain import Explanation, Move, WhatIf
 from placekit.solve.explain import explain as explain_answer
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import MaxRuntime, relative_gap
 from placekit.solve.worth import Worth
-
-__all__ = ["explain"]
 
 
 def explain(

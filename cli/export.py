@@ -22,7 +22,7 @@ from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, many_stages_note, plain_table
 from placekit.cli.right_executor import require_serial
 from placekit.cli.task import read_placed, read_source
-from placekit.cli.units import format_bytes, format_count
+from placekit.cli.units import format_count
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.io.atomic import write_json, write_text
 from placekit.io.detect import kind_of_file
@@ -35,12 +35,11 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
+from placekit.model.sizes import format_bytes
 from placekit.pytorch.source import TorchSource
 
 if TYPE_CHECKING:  # need openvino or torch
     from placekit.runtime.stages import StagePlan
-
-__all__ = ["export"]
 
 _MAX_STAGES = 20
 _TORCH = "torch-pipeline"

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from placekit.cli.units import format_bytes, format_count, format_share, format_time
+from placekit.cli.units import format_count, format_share, format_time
 from placekit.io.model import ModelSource
 from placekit.io.model_inputs import format_shape
 from placekit.model.costs import CostTable
 from placekit.model.op_patterns import overridden
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
-
-__all__ = ["age", "anchor_words", "cost_facts", "describe_platform", "median_spread", "model_facts", "problem_facts"]
+from placekit.model.sizes import format_bytes
 
 
 def model_facts(source: ModelSource) -> dict[str, str]:

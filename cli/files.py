@@ -17,8 +17,6 @@ from placekit.model.problem import Problem
 from placekit.model.sizes import format_seconds
 from placekit.solve.result import SOLVER_TOLERANCE, Result
 
-__all__ = ["OutputFiles", "file_facts", "result_beside"]
-
 EARLIER = "earlier_placement"
 """Kind of a placement file of an earlier solve that was renamed, among the files of a solve."""
 BETTER = "better_placement"

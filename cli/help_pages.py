@@ -12,8 +12,6 @@ from typer.core import TyperCommand, TyperGroup
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH, with_options
 from placekit.model.errors import UnknownNameError, did_you_mean
 
-__all__ = ["PanelCommand", "TableOfCommands", "UsageError", "usage_error_line"]
-
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """Error of the parser. typer brings a click of its own, and names only this subclass."""
 

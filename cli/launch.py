@@ -5,16 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from placekit.exports.arguments import ARGUMENT_RUNTIMES, RuntimeArguments, phase_arguments, runtime_arguments
+from placekit.exports.arguments import ARGUMENT_RUNTIMES, phase_arguments, runtime_arguments
 from placekit.exports.device_map import device_map, device_map_line, module_affinities
+from placekit.exports.runtime_arguments import RuntimeArguments
 from placekit.language.apart import PHASES, are_apart, of_phase
 from placekit.language.read import is_program
 from placekit.language.runtimes import RUNTIMES
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-
-__all__ = ["launch_lines", "refuse_apart", "servers"]
 
 
 def servers(runtime: str, problem: Problem[Any], placement: Placement) -> dict[str, RuntimeArguments]:

@@ -42,8 +42,6 @@ from placekit.solve.stop import AnyOf, MaxIterations, MaxRuntime, Stop
 if TYPE_CHECKING:
     from placekit.learned.method import LearnedMethod
 
-__all__ = ["learn"]
-
 _MAX_ERROR = 200
 
 

@@ -48,8 +48,6 @@ from placekit.solve.registry import get_method
 from placekit.solve.result import Result
 from placekit.solve.solve import solve as solve_problem
 
-__all__ = ["llm"]
-
 _N = "N"
 DEFAULT_HEADROOM = 0.10
 """Share of memory that stays free without a runtime: what runtimes reserve, and what is not counted."""

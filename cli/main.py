@@ -19,8 +19,6 @@ from placekit.cli.console import one_line, print_error, print_line, take_stdout
 from placekit.cli.help_pages import TableOfCommands, UsageError, usage_error_line
 from placekit.model.errors import JudgeDisagreementError, PlacekitError
 
-__all__ = ["COMMANDS", "EXIT_INTERRUPTED", "EXIT_USAGE", "app", "main"]
-
 COMMANDS = {
     "devices": "List devices, CPU cores and memory of this machine.",
     "profile": "Measure what every op of a model costs on each device.",

@@ -16,9 +16,8 @@ from placekit.cli.options import JsonOption
 from placekit.cli.render import plain_table
 from placekit.cli.units import format_count
 from placekit.solve.method import Method
-from placekit.solve.registry import ANY, METHODS, method_classes
-
-__all__ = ["methods", "parameter_lines"]
+from placekit.solve.method_table import ANY
+from placekit.solve.registry import METHODS, method_classes
 
 
 def methods(

@@ -13,8 +13,6 @@ from placekit.model.errors import UnknownNameError
 from placekit.model.platform import Platform
 from placekit.objectives import Objective, get_objective
 
-__all__ = ["GoalChoice", "ObjectiveChoice", "OverlapOption"]
-
 OverlapOption = Annotated[
     bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
 ]

@@ -15,23 +15,6 @@ from placekit.cli.parameters import COMMON, OUTPUT, PLATFORM, option
 from placekit.io.reading import read_text
 from placekit.model.errors import InvalidFileError, InvalidProblemError, did_you_mean
 
-__all__ = [
-    "CostsOption",
-    "DefaultDeviceOption",
-    "JsonOption",
-    "ModelArgument",
-    "OptionsFile",
-    "PlacementArgument",
-    "ProblemArgument",
-    "QuestionArgument",
-    "SeedOption",
-    "ShapeOption",
-    "WarmStartOption",
-    "output_option",
-    "parse_pairs",
-    "parse_params",
-]
-
 ModelArgument = Annotated[
     Path, typer.Argument(help="Model: OpenVINO IR (.xml), ONNX, or PyTorch program (.pt2).", show_default=False)
 ]

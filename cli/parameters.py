@@ -26,8 +26,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-__all__ = ["COMMON", "OBJECTIVE", "OUTPUT", "PLATFORM", "SEARCH", "option", "with_options"]
-
 COMMON, PLATFORM, OBJECTIVE, SEARCH, OUTPUT = "Common", "Platform", "Objective", "Search", "Output"
 """Panels of the help, in their order; a command may have others before the last."""
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from placekit.cli.options import parse_pairs
 from placekit.cli.parameters import PLATFORM, option
-from placekit.cli.units import format_bytes
 from placekit.cost_models.device_choice import platform_for
 from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts, core_groups
 from placekit.io.detect import kind_of_file
@@ -19,8 +18,7 @@ from placekit.io.platform_toml import parse_memory, read_platform
 from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.platform import Device, Platform
-
-__all__ = ["MemoryLimits", "PlatformChoice", "devices_named"]
+from placekit.model.sizes import format_bytes
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from placekit.cli.render import fact_lines
 from placekit.cli.task import TaskOptions, read_task
 from placekit.io.problem_json import write_problem
 
-__all__ = ["problem"]
-
 
 def problem(
     model: ProblemArgument,

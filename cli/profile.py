@@ -26,8 +26,6 @@ from placekit.io.model import ModelSource
 from placekit.model.costs import CostTable
 from placekit.model.platform import Platform
 
-__all__ = ["profile"]
-
 
 @dataclass(frozen=True)
 class ProfileOptions:

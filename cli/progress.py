@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.training import Metrics
 
-__all__ = ["SHOWN_AFTER_S", "LearnLine", "SolveLine", "StepBar"]
-
 SHOWN_AFTER_S = 2.0
 """Work that ends sooner shows nothing."""
 

@@ -12,27 +12,13 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
+from placekit.cli.units import format_count, format_ms, format_share, format_time
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Link, Platform
 from placekit.model.problem import Problem
+from placekit.model.sizes import format_bytes
 from placekit.objectives.evaluate import DeviceLoad, Evaluation, evaluate
 from placekit.solve.result import Result, Status
-
-__all__ = [
-    "NUM_STAGES",
-    "choice_lines",
-    "fact_lines",
-    "load_bar",
-    "load_table",
-    "many_stages_note",
-    "plain_table",
-    "platform_table",
-    "result_lines",
-    "single_device_table",
-    "stage_table",
-    "violation_lines",
-]
 
 NUM_STAGES = "num_stages"
 """Key in `Result.info` for the stages that the placement has where it runs stage by stage."""

@@ -17,8 +17,6 @@ from placekit.cli.parameters import OUTPUT, option
 from placekit.io.visible import visible_markdown
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, did_you_mean
 
-__all__ = ["report"]
-
 
 @dataclass(frozen=True)
 class TableOptions:

@@ -19,8 +19,6 @@ from placekit.solve.alternatives import alternatives_of
 from placekit.solve.result import Result
 from placekit.solve.verdict import serial_latency_s
 
-__all__ = ["require_serial"]
-
 
 def require_serial(placement: Path, model: Path, runtime: str) -> None:
     """Refuse a placement that loses its gain if `runtime` runs its parts one after another.

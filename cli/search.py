@@ -11,8 +11,6 @@ from placekit.io.platform_toml import parse_memory
 from placekit.solve.result import Status
 from placekit.solve.stop import AnyOf, MaxMemory, MaxRuntime, Stop, TargetGap
 
-__all__ = ["EXIT_INFEASIBLE", "EXIT_NO_ANSWER", "SearchOptions", "exit_code"]
-
 EXIT_INFEASIBLE = 3
 """Proven: no placement satisfies the constraints."""
 EXIT_NO_ANSWER = 4

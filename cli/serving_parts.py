@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from placekit.cli.facts import problem_facts
 from placekit.cli.files import file_facts
 from placekit.cli.render import fact_lines, plain_table, result_lines
-from placekit.cli.units import format_bytes, format_count, format_share
+from placekit.cli.units import format_count, format_share
 from placekit.cli.verdicts import verdict_lines
 from placekit.language.context import ContextPoint
 from placekit.language.description import PREDICTING, ModelDescription
@@ -21,9 +21,7 @@ from placekit.language.report import ServingReport
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.task import LanguageTask
 from placekit.model.platform import Platform
-from placekit.model.sizes import format_seconds
-
-__all__ = ["Answer", "answer_parts", "model_told", "serving_lines"]
+from placekit.model.sizes import format_bytes, format_seconds
 
 
 def model_told(task: LanguageTask, name: str) -> str:

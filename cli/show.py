@@ -40,8 +40,6 @@ from placekit.training.schedule import SCHEDULES, simulate_step, step_as_result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["show"]
-
 
 @dataclass(frozen=True)
 class Figures:

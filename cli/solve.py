@@ -30,8 +30,6 @@ from placekit.solve.result import Result
 from placekit.solve.solve import finishing
 from placekit.solve.solve import solve as solve_problem
 
-__all__ = ["report", "solve"]
-
 WRITE_S_PER_OP = 2e-5
 """Set aside of the limit for writing the answer; a core that does nothing else takes about half of it."""
 

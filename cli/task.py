@@ -35,18 +35,6 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 
-__all__ = [
-    "PinOption",
-    "Task",
-    "TaskOptions",
-    "cost_table",
-    "parse_pins",
-    "read_placed",
-    "read_source",
-    "read_task",
-    "read_tasks",
-]
-
 PinOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -39,8 +39,6 @@ from placekit.runtime.series import Timings
 from placekit.runtime.tensor_checks import OutputCheck
 from placekit.runtime.timing import Timing, TimingSettings
 
-__all__ = ["CacheOption", "MachineOptions", "TimingOptions", "flag_lines", "time"]
-
 _MAX_STAGES = 20
 _WORTH_CALIBRATING = 0.1
 """Relative error of the predicted throughput from which a calibration is suggested."""

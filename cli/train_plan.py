@@ -23,8 +23,6 @@ from placekit.training.problem import Restrictions, TrainingProblem
 from placekit.training.schedule import best_by_step
 from placekit.training.transformer import is_transformer, transformer_problem
 
-__all__ = ["TrainingOptions", "read_training", "train_plan"]
-
 
 @dataclass(frozen=True)
 class TrainingOptions:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from placekit.model.sizes import format_bytes
-
-__all__ = ["format_bytes", "format_count", "format_ms", "format_share", "format_time"]
-
 
 def format_ms(time_s: float | None, digits: int = 4) -> str:
     """Return a time in milliseconds with `digits` significant digits, without the unit.

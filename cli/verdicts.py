@@ -22,8 +22,6 @@ from placekit.solve.alternatives import WITH_PINNED, form_of
 from placekit.solve.result import Result
 from placekit.solve.verdict import verdict
 
-__all__ = ["all_cores_problem", "verdict_lines", "with_verdict"]
-
 
 def all_cores_problem(path: Path, options: TaskOptions, problem: Problem) -> Problem | None:
     """Return the model in `path` on one device of all cores that the devices of `problem` have.

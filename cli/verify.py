@@ -15,8 +15,6 @@ from placekit.cli.task import TaskOptions
 from placekit.io.result_json import read_result
 from placekit.verification.verify import verify as verify_result
 
-__all__ = ["EXIT_NOT_VERIFIED", "verify"]
-
 EXIT_NOT_VERIFIED = 5
 """A check failed: the result is wrong."""
 

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 
 from placekit.cli.facts import cost_facts, median_spread, model_facts, problem_facts
 from placekit.cli.render import choice_lines, fact_lines, plain_table, platform_table, result_lines, violation_lines
-from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
+from placekit.cli.units import format_count, format_ms, format_share, format_time
 from placekit.io.costs_json import costs_from_model, costs_to_dict
 from placekit.io.detect import kind_of_file
 from placekit.io.npz_arrays import unpack_arrays
@@ -27,13 +27,12 @@ from placekit.io.schemas import CostsModel
 from placekit.io.workload_json import read_workload
 from placekit.model.costs import CostTable
 from placekit.model.problem import Problem
+from placekit.model.sizes import format_bytes
 from placekit.model.teams import JOINT
 from placekit.solve.result import Result, Status
 from placekit.training.piper_json import piper_to_dict, read_piper
 from placekit.training.plan_json import read_plan
 from placekit.training.result import PlanResult
-
-__all__ = ["View", "kind_lines", "plan_parts", "slowest_table", "view_file"]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from placekit.cli.options import JsonOption
 from placekit.cli.progress import StepBar
 from placekit.kernels import compiling, groups, prepare
 
-__all__ = ["warm_up"]
-
 
 def warm_up(as_json: JsonOption = False) -> None:
     """Compile the kernels of all objectives, once per installation, so that no first solve waits for them."""

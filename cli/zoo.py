@@ -17,8 +17,6 @@ from placekit.cli.render import fact_lines, plain_table
 from placekit.zoo import ZOO, build
 from placekit.zoo.registry import entry_of
 
-__all__ = ["zoo"]
-
 
 def zoo(
     name: Annotated[str | None, typer.Argument(help="Model to build. Without a name all models are listed.")] = None,

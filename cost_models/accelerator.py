@@ -47,8 +47,6 @@ from placekit.model.platform import Device, Link, Platform
 if TYPE_CHECKING:
     from placekit.io.model import ModelSource
 
-__all__ = ["PUBLISHED_RATIOS", "accelerated", "speed_class", "two_kind_costs"]
-
 REORDERING_TYPES = frozenset({
     "Broadcast", "Concat", "Convert", "CumSum", "Pad", "Range", "ScatterNDUpdate", "ScatterUpdate", "ShapeOf",
     "Slice", "Split", "StridedSlice", "Tile", "TopK", "Transpose", "VariadicSplit",

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from placekit.io.model import ModelSource
     from placekit.model.platform import Platform
 
-__all__ = ["Analytic", "fused_groups", "roofline"]
-
 
 @dataclass(frozen=True)
 class Analytic:

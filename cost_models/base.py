@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
     from placekit.model.platform import Device, Link, Platform
 
-__all__ = ["Backend", "CostModel", "Progress", "graph_of", "report"]
-
 
 class Progress(Protocol):
     """Called as work goes on; whoever shows it decides how."""

@@ -24,8 +24,6 @@ from placekit.io.npz_arrays import read_npz
 from placekit.io.reading import parse_json, read_bytes
 from placekit.model.errors import PlacekitError
 
-__all__ = ["ProfileCache"]
-
 _LOGGER = logging.getLogger(__name__)
 _META = "meta"
 

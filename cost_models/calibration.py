@@ -37,8 +37,6 @@ from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, sum_by
 
-__all__ = ["LEAST_SPLITS", "Calibration", "MeasuredSplit", "Parameters", "calibrate"]
-
 LEAST_SPLITS = 4
 """Measured placements that a calibration needs at least."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
     from placekit.model.platform import Device, Platform
 
-__all__ = ["Anchor", "anchor_of", "described_specs"]
-
 
 @dataclass(frozen=True)
 class Anchor:

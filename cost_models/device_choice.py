@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from placekit.io.model import ModelSource
     from placekit.model.platform import Platform
 
-__all__ = ["platform_for"]
-
 
 def platform_for(source: ModelSource | None, devices: str | None, *, precision: str = "f32") -> Platform:
     """Return devices by the names that a model's framework gives them.

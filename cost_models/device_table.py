@@ -23,8 +23,6 @@ from typing import Any, Self
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.platform import Device, Link
 
-__all__ = ["DEVICE_TABLE", "DeviceSpec", "get_spec", "guess_spec", "spec_from_values"]
-
 _ADDED_CORE = 0.9
 _FORK_JOIN_S = 2e-6
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from placekit.model.graph import OpGraph
 
-__all__ = ["KindProfile", "anchors_of", "on_anchors"]
-
 _ARRAYS: Mapping[str, type] = {
     "op_group": np.int64, "group_time_s": np.float64, "group_spread": np.float64, "group_supported": np.bool_,
     "tensor_time_s": np.float64, "second_time_s": np.float64,

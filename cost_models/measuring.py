@@ -17,8 +17,6 @@ from filelock import FileLock, Timeout
 from placekit.io.locks import private_folder
 from placekit.model.errors import ProfileError
 
-__all__ = ["LoadMeter", "lock_path", "measuring"]
-
 _LOGGER = logging.getLogger(__name__)
 _POLL_S = 0.1
 _MAX_SHOWN = 200

@@ -18,8 +18,6 @@ from placekit.io.model import ModelSource
 from placekit.model.graph import OpGraph
 from placekit.model.memory import MemoryBlocks, positions
 
-__all__ = ["QUEUE_SLOTS", "op_memory"]
-
 QUEUE_SLOTS = 2
 """Slots of a tensor between two stages of a pipeline, as it is run unless told otherwise."""
 SHOWS_ITS_INPUT = VIEW_TYPES - {"Parameter", "Result", "Constant", "ReadValue", "Assign", "ShapeOf"}

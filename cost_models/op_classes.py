@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DENSE_TYPES", "DEPTHWISE_TYPES", "FUSABLE_TYPES", "LOOKUP_TYPES", "VIEW_TYPES"]
-
 DENSE_TYPES = frozenset({
     "Convolution", "ConvolutionBackpropData", "DeformableConvolution", "BinaryConvolution", "Conv", "ConvTranspose",
     "MatMul", "Gemm", "FullyConnected", "Einsum", "ScaledDotProductAttention", "LSTMCell", "LSTMSequence", "GRUCell",

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from placekit.io.model import ModelSource
 
-__all__ = ["Profiled"]
-
 _LOGGER = logging.getLogger(__name__)
 
 _SCHEMA = 2

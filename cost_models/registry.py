@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from placekit.cost_models.base import CostModel
     from placekit.model.platform import Platform
 
-__all__ = ["COST_MODELS", "get_cost_model", "register_cost_model"]
-
 
 def _analytic(platform: Platform) -> CostModel:
     from placekit.cost_models.analytic import Analytic

@@ -11,8 +11,6 @@ from placekit.model.graph import sum_by, topological_order
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 
-__all__ = ["calibration_splits", "split_placement"]
-
 
 def split_placement(problem: Problem, pattern: Sequence[int], shares: Sequence[float]) -> Placement:
     """Give blocks of ops that follow each other to devices.

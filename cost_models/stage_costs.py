@@ -19,8 +19,6 @@ from placekit.model.graph import distinct, sum_by
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 
-__all__ = ["STAGE_OVERHEAD", "Prediction", "StageCosts", "predict", "stage_costs", "stage_overhead_s"]
-
 STAGE_OVERHEAD = "stage_overhead_s"
 """Key in the provenance of a cost table for the fixed seconds per stage."""
 

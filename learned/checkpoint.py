@@ -25,8 +25,6 @@ from placekit.io.reading import read_bytes
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.problem import Problem
 
-__all__ = ["ANY_DEVICES", "Checkpoint", "problem_digest", "read_checkpoint", "write_checkpoint"]
-
 SCHEMA = "placekit/policy/1"
 ANY_DEVICES = 0
 """In `Checkpoint.num_devices`: the policy chooses among any number of devices."""

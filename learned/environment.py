@@ -25,8 +25,6 @@ from placekit.objectives import BatchScore
 from placekit.objectives.makespan.instance import csr_offsets, instance_of
 from placekit.solve.stop import StopReason
 
-__all__ = ["INFEASIBLE_COST", "ROWS_AT_ONCE", "Environment"]
-
 INFEASIBLE_COST = 2.0
 """Cost of a placement that only just breaks a constraint, in units of the best single device."""
 

@@ -31,8 +31,6 @@ from placekit.model.graph import OpGraph, distinct, sum_by
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import csr_offsets, instance_of
 
-__all__ = ["fractal_dimension", "group_edges", "group_means", "group_sums", "op_features"]
-
 _COSTS = ("bytes", "flops", "times")
 
 REACH = 4096

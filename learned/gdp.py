@@ -29,8 +29,6 @@ from placekit.learned.group_graph import GroupGraph, best_single, group_graph, p
 from placekit.learned.learner import GroupwiseLearner, Rollout, TrainingParams
 from placekit.learned.method import LearnedMethod
 
-__all__ = ["Gdp", "GdpLearner", "GdpNetwork", "GdpParams", "SegmentLayer"]
-
 LEAST_DEVIATION = 0.01
 """Advantages shrink where samples deviate less than this, in units of the best single device.
 

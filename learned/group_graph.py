@@ -23,8 +23,6 @@ from placekit.learned.features import group_edges, group_means, group_sums, op_f
 from placekit.model.graph import distinct
 from placekit.model.problem import Problem
 
-__all__ = ["GroupGraph", "best_single", "few_groups", "group_graph", "preference", "relations_of", "wanted_actions"]
-
 _LEAST = 1e-3
 
 

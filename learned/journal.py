@@ -13,8 +13,6 @@ from typing import Any, Self
 from placekit.learned.training import Metrics
 from placekit.model.errors import PlacekitError
 
-__all__ = ["Journal"]
-
 
 class Journal:
     """Appends the metrics of every update to ``metrics.jsonl``, and to TensorBoard events beside it.

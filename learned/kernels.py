@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 
-__all__ = ["batch_infeasibility", "line_up"]
-
 
 @njit(inner=True)
 def _has_cycle(between: NDArray[np.int64]) -> bool:

@@ -15,17 +15,6 @@ from placekit.learned.environment import Environment
 from placekit.learned.group_graph import wanted_actions
 from placekit.model.errors import InvalidProblemError
 
-__all__ = [
-    "GroupwiseLearner",
-    "Learner",
-    "Lessons",
-    "MovingBaseline",
-    "Rollout",
-    "TrainingParams",
-    "batch_advantages",
-    "entropy",
-]
-
 
 def batch_advantages(costs: Tensor) -> Tensor:
     """``[batch]`` how many standard deviations cheaper than the mean of the other samples each one is.

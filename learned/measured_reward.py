@@ -28,8 +28,6 @@ from placekit.runtime.splits import sample_s
 from placekit.runtime.timing import Timing, TimingSettings
 from placekit.solve.stop import StopReason
 
-__all__ = ["SMALL_BATCHES", "MeasuredAnswer", "MeasuredReward", "brief_timing", "executor_for", "thorough_timing"]
-
 _LOGGER = logging.getLogger(__name__)
 
 EXECUTORS: Final[Mapping[str, Executor]] = MappingProxyType({"serial-latency": "serial", "throughput": "threads"})

@@ -35,8 +35,6 @@ from placekit.solve.stop import MaxRuntime, StopReason
 if TYPE_CHECKING:
     from placekit.learned.measured_reward import MeasuredReward
 
-__all__ = ["LearnedMethod", "Session", "apply_weights", "offer_decoded", "seeded_learner"]
-
 PRETRAINED = Path(__file__).parent / "pretrained" / "imitation.pt"
 """The policy that comes with placekit."""
 

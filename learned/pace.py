@@ -7,8 +7,6 @@ from typing import Any
 from placekit.solve.run import Run
 from placekit.solve.stop import StopReason
 
-__all__ = ["Pace", "out_of_time"]
-
 _ANSWER_SHARE = 0.05
 
 

@@ -33,8 +33,6 @@ from placekit.learned.method import LearnedMethod
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo
 
-__all__ = ["Placeto", "PlacetoLearner", "PlacetoNetwork", "PlacetoParams"]
-
 LEAST_DEVIATION = 1e-3
 """Returns that differ by less than this, in units of the best single device, count as equal."""
 

@@ -29,8 +29,6 @@ from placekit.solve.registry import METHODS, get_method
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
 
-__all__ = ["PolicyParams", "TrainedPolicy"]
-
 MAX_PARAM = 1_000_000
 """Parameters of a policy file beyond this are no parameters of a training that ever ran."""
 _MOST_LAYERS = 64

@@ -24,8 +24,6 @@ from placekit.solve.stop import StopReason
 if TYPE_CHECKING:
     from placekit.objectives import Makespan
 
-__all__ = ["ExpectedOrder", "PlannedOrder", "Reward", "RewardStopped", "judge_reward"]
-
 
 class RewardStopped(Exception):  # noqa: N818  # it says that a training is over, not that something is wrong
     """A reward that takes long was told to stop in the middle of a batch.

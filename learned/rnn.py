@@ -32,8 +32,6 @@ from placekit.learned.group_graph import GroupGraph, best_single, group_graph, p
 from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, entropy
 from placekit.learned.method import LearnedMethod
 
-__all__ = ["Rnn", "RnnLearner", "RnnNetwork", "RnnParams"]
-
 
 @dataclass(frozen=True)
 class RnnParams(TrainingParams):

@@ -45,8 +45,6 @@ from placekit.learned.learner import Learner, TrainingParams
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.stop import StopReason
 
-__all__ = ["Metrics", "Stage", "Training", "train"]
-
 _LEAST_PATIENCE = 2
 LARGEST_SHARE = 0.1
 """Imitation ends with no larger share of the groups elsewhere, however few groups there are."""

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["OP_TYPES", "UNKNOWN_TYPE", "type_columns"]
-
 OP_TYPES = (
     *("Parameter", "Result", "Constant", "Convert", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split"),
     *("VariadicSplit", "Slice", "StridedSlice", "Gather", "GatherElements", "GatherND", "ScatterUpdate"),

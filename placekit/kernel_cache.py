@@ -28,8 +28,6 @@ from uuid import uuid4
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import IndexDataCacheFile
 
-__all__ = ["keep_files"]
-
 logger = logging.getLogger(__name__)
 
 

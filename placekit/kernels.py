@@ -36,23 +36,6 @@ from uuid import uuid4
 
 from placekit.machine import num_usable_cpus
 
-__all__ = [
-    "LEARNED",
-    "LIST",
-    "MORE",
-    "TRAINING_PLAN",
-    "Clock",
-    "compiling",
-    "groups",
-    "kernels_of",
-    "njit",
-    "prepare",
-    "preparing",
-    "read_type",
-    "used",
-    "work",
-]
-
 LIST = Path(__file__).with_name("kernels.json")
 """Modules with kernels, and per objective its kernels, each with module, name and types, the longest to compile first.
 """

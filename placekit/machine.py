@@ -14,17 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
-__all__ = [
-    "available_bytes",
-    "bytes_left",
-    "default_limit_bytes",
-    "is_exhausted",
-    "limited_to",
-    "num_usable_cpus",
-    "resident_bytes",
-    "usable_cpus",
-]
-
 SHARE_OF_AVAILABLE = 0.8
 """Of what the machine has left when a solve begins, the part that it may take without a limit of the caller's."""
 LOOK_EVERY_S = 0.05

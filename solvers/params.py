@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["CpsatParams", "DpParams", "IlpParams", "LocalSearchParams"]
-
 
 @dataclass(frozen=True, slots=True)
 class DpParams:

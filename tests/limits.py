@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SOON_S"]
-
 SOON_S = 60.0
 """Seconds that only a hang exceeds: test machines are slow, shared, and sometimes stopped for a while.
 

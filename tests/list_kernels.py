@@ -29,8 +29,6 @@ from placekit.solve.registry import METHODS, get_method
 from placekit.solve.relaxed import why_not
 from placekit.zoo.builder import build
 
-__all__ = ["GROUPS", "problems", "solve_by_all_methods", "spell_type"]
-
 GROUPS = (
     *(prefix + objective for objective in sorted(OBJECTIVE_NAMES) for prefix in ("", MORE)),
     *(LEARNED, TRAINING_PLAN),

@@ -11,8 +11,6 @@ import placekit as pk
 from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline
 from placekit.solvers.makespan.search.incumbent import Best
 
-__all__ = ["check_at_least_optimum", "check_found", "random_order"]
-
 
 def check_found(problem: pk.Problem, best: Best | None, again: Best | None) -> None:
     """Assert that `best` is feasible, that decoder and judge agree, and that `again`, of the same seed, is the same."""

@@ -9,8 +9,6 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.platform import Device
 from placekit.objectives import Objective
 
-__all__ = ["planted"]
-
 REACH = 6
 """Ops by which an edge reaches back, at most."""
 MOVES = 300

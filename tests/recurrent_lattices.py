@@ -16,8 +16,6 @@ from placekit.model.platform import Device, Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Objective, Throughput
 
-__all__ = ["recurrent_lattice"]
-
 BACKWARD_WORK = 2.0
 """Relative op time of a backward op."""
 CONSTANT_BYTES, STATE_BYTES = 1e6, 3e6

@@ -10,8 +10,6 @@ from typing import Any
 
 from limits import SOON_S
 
-__all__ = ["wait_until_it_solves"]
-
 
 def wait_until_it_solves(process: subprocess.Popen[Any], for_s: float) -> None:
     """Return when `process` has caught SIGTERM, which only a solve does, for `for_s` seconds."""

@@ -6,19 +6,6 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
-__all__ = [
-    "Attention",
-    "Changing",
-    "Convolutional",
-    "Counter",
-    "Infinite",
-    "Recurrent",
-    "Regions",
-    "Tied",
-    "Views",
-    "examples",
-]
-
 
 class Attention(nn.Module):
     """A block of a decoder: layer norm, causal attention, feed-forward."""

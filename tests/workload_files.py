@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-__all__ = ["WORKLOADS", "write_own_workload"]
-
 Links = list[tuple[int, int]]
 
 

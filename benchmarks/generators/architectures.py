@@ -15,8 +15,6 @@ import numpy as np
 
 from placekit.model.graph import OpGraph
 
-__all__ = ["ARCHITECTURES"]
-
 _BYTES = 4  # f32
 _POINTWISE = ("Relu", "Sigmoid", "Multiply", "Add")
 

@@ -39,8 +39,6 @@ from placekit.model.platform import Link
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective, SerialLatency, Throughput
 
-__all__ = ["SPLITS", "TEST_FAMILIES", "TRAIN_FAMILIES", "Split", "draw_problem", "drawn_models"]
-
 Split: TypeAlias = Literal["train", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
 TRAIN_FAMILIES = (

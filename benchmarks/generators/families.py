@@ -26,8 +26,6 @@ from placekit.model.platform import Device, Link, Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Objective, Throughput
 
-__all__ = ["FAMILIES", "MEAN_OP_S", "generate", "on_accelerators", "require_ranges"]
-
 MAX_OPS = 1_000_000
 MAX_DEVICES = 4096
 MEAN_OP_S = 1e-3

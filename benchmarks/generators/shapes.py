@@ -12,17 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "MIN_OPS",
-    "Topology",
-    "chained_matmuls",
-    "chains",
-    "feed_forward_shards",
-    "inception",
-    "layered",
-    "transformer",
-]
-
 MIN_OPS = 20
 """Smallest size that every shape can be made in: one block of the chained matrix products."""
 

@@ -27,18 +27,6 @@ from placekit.model.platform import Device, Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan
 
-__all__ = [
-    "PUBLISHED",
-    "SHOPS",
-    "flexible_job_shop",
-    "job_shop",
-    "parse_job_shop",
-    "published_shop",
-    "shop",
-    "taillard_job_shop",
-    "unrelated_machines",
-]
-
 _MODULUS = 2**31 - 1
 MAX_SHOP = 1000
 """Jobs and machines of a drawn shop, at most."""

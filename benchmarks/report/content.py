@@ -28,9 +28,6 @@ from placekit.plotting.canvas import axes_or_new, figure_of, plain_label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Section", "sections"]
-
-
 _COLORS = (
     "#3b6ea8", "#e08e45", "#4c9f70", "#c44e52", "#8172b3", "#8c6d46", "#d98cb3", "#7f7f7f", "#a8a13b", "#4bb3c3",
 )  # fmt: skip

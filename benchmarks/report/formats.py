@@ -9,8 +9,6 @@ from statistics import median
 from placekit.benchmarks.statistics import Interval
 from placekit.solve.result import SOLVER_TOLERANCE
 
-__all__ = ["NOTHING", "count", "interval_percent", "milliseconds", "percent", "seconds", "spread"]
-
 NOTHING = "-"
 """Stands for what is not known."""
 

@@ -16,8 +16,6 @@ from placekit.objectives import get_objective
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import relative_gap
 
-__all__ = ["Group", "group_rows", "labels_of", "objectives_of", "read_groups", "refuse_mixtures"]
-
 
 @dataclass(frozen=True)
 class Group:

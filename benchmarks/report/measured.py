@@ -10,8 +10,6 @@ from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import Table, Titled
 from placekit.benchmarks.store import Row
 
-__all__ = ["outputs", "prediction", "timing", "verdicts"]
-
 
 def outputs(source: Source) -> Titled:
     """Largest difference of any tensor from the whole model's, by model and kind of placement."""

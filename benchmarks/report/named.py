@@ -27,8 +27,6 @@ from placekit.solve.registry import METHODS
 from placekit.solve.result import Status
 from placekit.solve.stop import StopReason, relative_gap
 
-__all__ = ["TABLES", "growth_of", "growth_rows", "named_tables"]
-
 FIT_FROM = 1000
 """Smallest size that a fit of growth looks at: below it, fixed costs hide the growth."""
 

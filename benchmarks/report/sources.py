@@ -10,8 +10,6 @@ from placekit.benchmarks.report.groups import Group, group_rows, model_of, refus
 from placekit.benchmarks.store import Row, Store, read_lines
 from placekit.model.errors import InvalidFileError, check_names
 
-__all__ = ["Source", "read_source"]
-
 
 @dataclass(frozen=True)
 class Source:

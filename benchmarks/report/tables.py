@@ -23,16 +23,6 @@ from placekit.solve.registry import METHODS
 from placekit.solve.result import Status
 from placekit.solve.stop import relative_gap
 
-__all__ = [
-    "Table",
-    "Titled",
-    "across_table",
-    "case_table",
-    "command_table",
-    "machine_table",
-    "overview_table",
-]
-
 CLOSE = 0.01
 """A run is there when it is this close to the best known objective, relatively."""
 

@@ -14,8 +14,6 @@ from placekit.benchmarks.store import Store
 from placekit.io.atomic import write_together
 from placekit.io.visible import visible, visible_markdown
 
-__all__ = ["markdown_table", "render_html", "render_markdown", "write_report"]
-
 
 def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]:
     """Write the report of a folder of results, and return its two files.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from placekit.io.model import ModelSource
     from placekit.model.platform import Device, Link
 
-__all__ = ["OpenVinoBackend"]
-
 
 class OpenVinoBackend:
     """See :class:`~placekit.cost_models.base.Backend`.

@@ -27,17 +27,6 @@ from placekit.model.graph import OpGraph
 if TYPE_CHECKING:
     import openvino
 
-__all__ = [
-    "MAX_LOST_S",
-    "MIN_MAPPED_SHARE",
-    "compile_properties",
-    "deaverage",
-    "last_line",
-    "mapped_share_of",
-    "node_time_s",
-    "profile_counters",
-]
-
 _LOGGER = logging.getLogger(__name__)
 
 MIN_MAPPED_SHARE = 0.95

@@ -21,19 +21,6 @@ from placekit.model.platform import Device, Platform
 if TYPE_CHECKING:
     import openvino
 
-__all__ = [
-    "PRECISIONS",
-    "AvailableDevice",
-    "available_devices",
-    "core_cuts",
-    "core_groups",
-    "default_platform",
-    "platform_from_devices",
-    "refused_ops",
-    "require_device",
-    "shared_core",
-]
-
 _LOGGER = logging.getLogger(__name__)
 
 PRECISIONS: tuple[str, ...] = ("f32", "bf16", "f16")

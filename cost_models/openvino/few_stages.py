@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from placekit.model.graph import OpGraph
 
-__all__ = ["NO_STAGE", "few_stages"]
-
 NO_STAGE = -1
 """Stage of a Parameter or Result, which are the ends of the model and not work."""
 

@@ -19,8 +19,6 @@ from placekit.model.graph import OpGraph, components, number_by_first
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["NO_GROUP", "Fusion", "RuntimeNode", "fuse", "join_groups", "runtime_nodes"]
-
 NO_GROUP = -1
 """Label of a runtime node that belongs to no group: it was not executed, or has no op near it."""
 

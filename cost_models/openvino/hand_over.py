@@ -25,8 +25,6 @@ from placekit.model.graph import OpGraph
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["HandOver", "measure_hand_over", "with_hand_over"]
-
 _CONVERSIONS = frozenset({"Convert", "Reorder", "Transpose"})
 _IMAGE = (1, 64, 112, 112)  # more than a core's own cache holds, as what another core has written is not in it
 _WARM_UPS, _REPETITIONS, _CALLS = 2, 12, 50

@@ -13,8 +13,6 @@ from placekit.model.errors import UnsupportedProblemError
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["filled_request", "idle_model", "random_inputs"]
-
 _TRANSPARENT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 _DEFAULT_BOUND = 2
 """Integers without a known use are 0 or 1: valid as ids of any table, types of tokens, masks and flags."""

@@ -25,15 +25,6 @@ from placekit.cost_models.openvino.split import TensorKey
 if TYPE_CHECKING:
     import openvino
 
-__all__ = [
-    "FLOATS",
-    "axes_of_model",
-    "hand_over_channels_last",
-    "images",
-    "images_for_convolutions",
-    "is_channels_last",
-]
-
 _CONVOLUTIONS = frozenset({"Convolution", "GroupConvolution"})
 _JOINS = frozenset({"Add", "Concat"})
 _POOLINGS = frozenset({"AvgPool", "MaxPool"})

@@ -15,17 +15,6 @@ import psutil
 from placekit.machine import usable_cpus
 from placekit.model.errors import DeviceUnavailableError
 
-__all__ = [
-    "Core",
-    "cores_of_threads",
-    "cpu_name",
-    "format_cores",
-    "memory_bytes",
-    "move_threads",
-    "running_on",
-    "usable_cores",
-]
-
 _LOGGER = logging.getLogger(__name__)
 _SYSTEM = Path("/sys/devices")
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")

@@ -27,8 +27,6 @@ from placekit.model.graph import topological_order
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["Stage", "TensorKey", "model_input_keys", "model_output_keys", "split_model"]
-
 TensorKey: TypeAlias = tuple[str, int]
 """Friendly name of the producing op, and its output port."""
 

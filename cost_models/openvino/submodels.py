@@ -28,8 +28,6 @@ from placekit.model.graph import OpGraph
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["cpu_groups", "profile_submodels"]
-
 _LOGGER = logging.getLogger(__name__)
 _BOUNDARY = frozenset({"Parameter", "Result"})
 _WARM_UPS = 2

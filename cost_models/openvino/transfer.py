@@ -17,8 +17,6 @@ from placekit.model.platform import Device, Link
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["TRANSFER_SIZES_BYTES", "fit_link", "measure_link"]
-
 _LOGGER = logging.getLogger(__name__)
 
 TRANSFER_SIZES_BYTES: tuple[int, ...] = tuple(1 << power for power in range(12, 25, 2))

@@ -12,8 +12,6 @@ import logging
 import os
 from functools import cache
 
-__all__ = ["KEEP_MEMORY", "keep_freed_memory"]
-
 _LOGGER = logging.getLogger(__name__)
 
 KEEP_MEMORY = "PLACEKIT_KEEP_MEMORY"

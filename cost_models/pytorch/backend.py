@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from placekit.io.model import ModelSource
     from placekit.model.platform import Device, Link
 
-__all__ = ["TorchBackend"]
-
 
 class TorchBackend:
     """See :class:`~placekit.cost_models.base.Backend`."""

@@ -17,18 +17,6 @@ from placekit.io.needs import require_torch
 from placekit.model.errors import DeviceUnavailableError, InvalidProblemError
 from placekit.model.platform import Device, Platform
 
-__all__ = [
-    "RUN_FAILURES",
-    "computing_with",
-    "default_platform",
-    "first_line",
-    "hardware_name",
-    "platform_from_devices",
-    "synchronised",
-    "torch_device",
-    "use_threads",
-]
-
 _LOGGER = logging.getLogger(__name__)
 
 RUN_FAILURES = (RuntimeError, IndexError, ValueError, TypeError)

@@ -36,8 +36,6 @@ from placekit.pytorch.state import is_in_place
 if TYPE_CHECKING:
     from placekit.pytorch.source import TorchSource
 
-__all__ = ["profile_ops", "time_calls"]
-
 _WARM_UP = 2
 _LEAST_BATCH_S = 20e-6
 """Shortest time of a repetition: shorter calls are repeated inside it, because the clock has a cost."""

@@ -32,8 +32,6 @@ from placekit.kernels import njit
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.solvers.makespan.lists.insertion import earliest_gap, fill_gap
 
-__all__ = ["FEATURES", "FOLLOWS", "GREEDY", "SAMPLES", "play"]
-
 FEATURES = 9
 """Columns of what PLACE sees of an op on a device."""
 

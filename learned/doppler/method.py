@@ -33,8 +33,6 @@ from placekit.objectives import BatchScore
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import BestOrder
 
-__all__ = ["Doppler", "DopplerLearner", "DopplerParams"]
-
 LARGEST_LAYER = 8_000_000
 """Numbers in the hidden layer of PLACE over an update: larger problems play fewer episodes than asked."""
 

@@ -46,8 +46,6 @@ from placekit.model.graph import sum_by
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
 
-__all__ = ["DopplerNetwork", "Embedded", "OpInputs", "op_inputs", "select_log_probs"]
-
 LARGEST_SCORE = 8.0
 """Scores of SELECT stay within this: sums of their exponentials over steps keep their digits."""
 

@@ -28,8 +28,6 @@ from placekit.learned.hsdag.parsing import coarse_nodes, largest, node_graph, pa
 from placekit.learned.hsdag.starts import Starts
 from placekit.learned.learner import Learner, Rollout, batch_advantages, entropy
 
-__all__ = ["HsdagLearner", "HsdagPolicy"]
-
 _RESIDUAL_SCALE = 50.0  # the residual logits of few decisions learn faster than weights shared by all
 _SWAP_WEIGHT = 4.0  # of swaps beside samples
 _DISCOUNT = 0.95  # of returns in the paper's form, which names none; this is that of the released code

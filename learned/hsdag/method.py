@@ -10,8 +10,6 @@ from placekit.learned.hsdag.params import FIDELITIES, HsdagParams
 from placekit.learned.method import LearnedMethod
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["Hsdag"]
-
 
 class Hsdag(LearnedMethod):
     """Trains HSDAG on the problem; see :mod:`placekit.learned.hsdag.learner`.

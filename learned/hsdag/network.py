@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-__all__ = ["Dropout", "EdgeScorer", "Encoder", "Pooling", "mlp"]
-
 
 class Dropout(nn.Module):
     """Dropout that draws from a generator of its own, so that a training can be repeated exactly.

@@ -10,8 +10,6 @@ from typing import Any
 from placekit.learned.learner import TrainingParams
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["FIDELITIES", "HsdagParams"]
-
 
 @dataclass(frozen=True)
 class HsdagParams(TrainingParams):

@@ -21,8 +21,6 @@ from placekit.learned.features import group_edges, group_sums
 from placekit.model.graph import distinct, number_by_first, topological_order
 from placekit.model.problem import Problem
 
-__all__ = ["Level", "NodeGraph", "coarse_nodes", "largest", "node_graph", "parse"]
-
 _NEGLIGIBLE = 0.01  # share of the mean transfer below which seconds do not count
 
 

@@ -18,8 +18,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["Starts"]
-
 _DESCEND = 5
 _NOISE_SCALES = (1.0, 3.0, 10.0)
 

@@ -38,8 +38,6 @@ from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.repair import make_acyclic, relieve_memory
 from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 
-__all__ = ["DAMPINGS", "TRUSTS", "Decoder", "Schedule"]
-
 TRUSTS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 DAMPINGS = (0.0, 0.8)
 """Shares of the old priority in that of the next schedule."""

@@ -26,8 +26,6 @@ from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import MakespanInstance, instance_of
 from placekit.objectives.makespan.ranks import mean_upward_rank
 
-__all__ = ["NUM_FEATURES", "OBJECTIVES", "Batch", "Inputs", "collate", "inputs_of", "rank_among_equals"]
-
 OBJECTIVES = ("serial-latency", "makespan", "throughput")
 """Objectives that the policy tells apart."""
 NUM_FEATURES = 19

@@ -14,8 +14,6 @@ from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.kernels import BY_PRIORITY, dispatch
 from placekit.objectives.makespan.orders import placed_rank
 
-__all__ = ["place_by_load", "refine_loads", "refine_makespan"]
-
 
 @njit
 def place_by_load(instance, time, transfer, penalty, class_bytes, balances):  # type: ignore[no-untyped-def]

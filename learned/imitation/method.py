@@ -30,8 +30,6 @@ from placekit.objectives.makespan.orders import BestOrder
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
 
-__all__ = ["Imitation", "ImitationLearner", "ImitationMethodParams"]
-
 ItemT = TypeVar("ItemT")
 
 # What a graph of any size may cost: of thousands of ops there are fewer rounds, schedules, placements to refine, and no

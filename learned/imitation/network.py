@@ -25,8 +25,6 @@ from torch import Tensor, nn
 
 from placekit.learned.imitation.inputs import NUM_FEATURES, Batch
 
-__all__ = ["Scores", "StateNetwork", "log_softmax_by", "sum_rows"]
-
 _LEAST = 1e-3
 
 

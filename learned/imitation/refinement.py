@@ -33,8 +33,6 @@ from placekit.model.graph import sum_by
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import MakespanInstance, csr_offsets, frozen, instance_of
 
-__all__ = ["Refinement", "RegionSearch"]
-
 _POWER = 8
 _TRUST = 0.1
 _OP_EVALUATIONS = 400_000

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["adjacency", "region"]
-
 
 def adjacency(senders: NDArray[np.int64], receivers: NDArray[np.int64], num_nodes: int) -> list[NDArray[np.int64]]:
     """Return the nodes next to each node, in either direction."""

@@ -19,14 +19,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from placekit.exports.blocks import BlockStage, block_stages
-from placekit.exports.llama_cpp import GGUF_TENSORS, llama_cpp_arguments
+from placekit.exports.llama_cpp import llama_cpp_arguments
 from placekit.exports.runtime_arguments import RuntimeArguments, visible_devices
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
-
-__all__ = ["ARGUMENT_RUNTIMES", "GGUF_TENSORS", "RuntimeArguments", "phase_arguments", "runtime_arguments"]
 
 
 def runtime_arguments(

@@ -13,8 +13,6 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 
-__all__ = ["BlockPlacement", "BlockStage", "block_placement", "block_stages", "refuse_teams"]
-
 
 @dataclass(frozen=True)
 class BlockPlacement:

@@ -18,8 +18,6 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 
-__all__ = ["device_map", "device_map_line", "module_affinities"]
-
 _BLOCK = re.compile(r"(?:[^./]+\.)*?\d+(?=[./])")
 
 

@@ -25,8 +25,6 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 
-__all__ = ["GGUF_TENSORS", "llama_cpp_arguments"]
-
 GGUF_TENSORS: Mapping[str, tuple[str, ...]] = {
     "input_layernorm": ("attn_norm",),
     "self_attn.q_proj": ("attn_q",),

@@ -21,8 +21,6 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.plotting.plot_graph import DEVICE_COLORS
 
-__all__ = ["explorer_graph", "node_data", "write_model_explorer"]
-
 
 def node_data(
     nodes: Iterable[tuple[str, int]], placement: Placement, time_s: Sequence[float] | None = None

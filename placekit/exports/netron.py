@@ -19,8 +19,6 @@ from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 
-__all__ = ["ATTRIBUTE", "write_netron"]
-
 ATTRIBUTE = "device"
 """Name of the attribute; its value is a device, or a team as ``a+b``."""
 

@@ -14,8 +14,6 @@ from placekit.model.placement import Placement
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["devices_of_nodes", "label_nodes", "load_nodes"]
-
 
 def load_nodes(source: Path, runtime: str, target: Path | None = None) -> onnx.ModelProto:
     """Read an ONNX file without the weights that lie in files beside it.

@@ -28,8 +28,6 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 
-__all__ = ["ANNOTATION", "SETTING", "check_annotated", "session_setting", "write_annotated"]
-
 ANNOTATION = "layer_ann"
 """Metadata entry of a node."""
 SETTING = "session.layer_assignment_settings"

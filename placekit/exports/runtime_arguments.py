@@ -13,8 +13,6 @@ from typing import Any
 
 from placekit.model.platform import Device, Platform
 
-__all__ = ["RuntimeArguments", "backend_of", "buffer_names", "visible_devices"]
-
 _BACKENDS = (
     ("ROCm", r"mi\d|rx\d|radeon|instinct|rocm"),
     ("SYCL", r"arc|gpu-integrated|igpu|xe|sycl|data-center-gpu-max"),

@@ -16,17 +16,6 @@ from typing import IO, Any
 
 from placekit.model.errors import InvalidFileError, PlacekitError
 
-__all__ = [
-    "STDOUT",
-    "encode_json",
-    "is_special",
-    "render_json",
-    "write_bytes",
-    "write_json",
-    "write_text",
-    "write_together",
-]
-
 STDOUT = Path("-")
 """In place of a file that is written: what comes after this program in a pipe (``./-`` is the same, by its full name a
 file may be called so)."""

@@ -23,8 +23,6 @@ from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective
 
-__all__ = ["read_compute_graph"]
-
 TICKS_PER_S = 1e10
 
 

@@ -18,8 +18,6 @@ from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.memory import MemoryBlocks
 
-__all__ = ["costs_from_model", "costs_to_dict", "nullable", "read_costs", "write_costs"]
-
 
 def write_costs(
     costs: CostTable, graph: OpGraph, path: str | Path, *, arrays: Literal["inline", "npz"] = "inline"

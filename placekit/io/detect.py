@@ -10,8 +10,6 @@ from placekit.io.model import MODEL_SUFFIXES
 from placekit.io.reading import read_json
 from placekit.model.errors import InvalidFileError
 
-__all__ = ["FileKind", "kind_of_document", "kind_of_file"]
-
 FileKind = Literal[
     "model", "workload", "problem", "costs", "placement", "result", "training-problem", "training-plan", "platform"
 ]

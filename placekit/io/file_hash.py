@@ -11,8 +11,6 @@ from pydantic import Field
 from placekit.io.reading import open_input
 from placekit.model.errors import InvalidFileError
 
-__all__ = ["Digest", "feed", "file_hash", "require_hash"]
-
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """A hash as a manifest has it: blake2b of 16 bytes."""
 

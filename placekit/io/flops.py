@@ -29,8 +29,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["DATA_MOVEMENT", "USES_ATTRIBUTES", "count_flops"]
-
 Shape = Sequence[int]
 Counter = Callable[[Sequence[Shape], Sequence[Shape], Mapping[str, Any]], float]
 

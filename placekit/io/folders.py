@@ -9,8 +9,6 @@ from pathlib import Path
 
 from placekit.model.errors import PlacekitError
 
-__all__ = ["cache_directory", "write_folder"]
-
 
 def cache_directory() -> Path:
     """Return the directory of the cache: ``$PLACEKIT_CACHE``, ``$XDG_CACHE_HOME/placekit`` or ``~/.cache/placekit``."""

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from placekit.model.errors import PlacekitError
 
-__all__ = ["open_lock", "private_folder"]
-
 
 def open_lock(path: Path, what: str) -> int:
     """Return a descriptor of the lock file `path` of `what`; it is made if it is not there, and its content left alone.

@@ -28,8 +28,6 @@ from placekit.model.problem import Problem
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["MODEL_SUFFIXES", "TORCH_SUFFIX", "ModelSource", "hash_of_files", "reader_of"]
-
 _READERS: Mapping[str, str] = {".xml": "placekit.io.openvino_ir", ".onnx": "placekit.io.onnx"}
 """Module by file suffix; each has ``model_files(path)`` and ``load_model(path, shapes)``."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import DYNAMIC
 
-__all__ = ["ModelInput", "format_shape", "parse_shape"]
-
 _SHAPE = re.compile(r"\s*([^\[\]]*?)\s*\[([^\[\]]*)\]\s*")
 
 

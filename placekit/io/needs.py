@@ -7,8 +7,6 @@ from types import ModuleType
 
 from placekit.model.errors import SolverUnavailableError
 
-__all__ = ["require", "require_onnx", "require_torch"]
-
 
 def require(package: str, what: str, *, called: str, install: str) -> ModuleType:
     """Return a package.

@@ -26,8 +26,6 @@ from placekit.io.atomic import encode_json, write_json, write_together
 from placekit.io.reading import read_bytes
 from placekit.model.errors import InvalidFileError
 
-__all__ = ["read_npz", "sibling_path", "unpack_arrays", "write_document"]
-
 MIN_LENGTH = 16
 """Shorter columns stay in the JSON file, where people can read them."""
 

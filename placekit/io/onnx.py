@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import onnx
     import openvino
 
-__all__ = ["load_model", "model_files"]
-
 _MAX_BYTES = (1 << 31) - 1
 """Protobuf reads no longer message."""
 

@@ -30,17 +30,6 @@ from placekit.model.graph import DYNAMIC, OpGraph
 if TYPE_CHECKING:
     import openvino
 
-__all__ = [
-    "ALWAYS_PLACED",
-    "STATEFUL",
-    "Lowered",
-    "apply_shapes",
-    "lower",
-    "placed_names",
-    "settle_names",
-    "short_reason",
-]
-
 ATTENTION = "ScaledDotProductAttention"
 """Type of the ops that read queries, keys and values, in this order."""
 

@@ -19,8 +19,6 @@ from placekit.model.errors import InvalidFileError
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["check_ir", "load_model", "model_files"]
-
 _NETWORKS = frozenset({"net", "body", "then_body", "else_body"})
 _BLOCK_BYTES = 1 << 20
 

@@ -21,8 +21,6 @@ from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
 from placekit.model.teams import JOINT, teams_from_names
 
-__all__ = ["PlacementFile", "placement_to_dict", "read_placement", "write_placement"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ from placekit.io.schemas import PlatformFileModel, TomlDevice
 from placekit.model.errors import InvalidFileError
 from placekit.model.platform import MAX_DEVICES, Device, Platform
 
-__all__ = ["parse_memory", "read_platform", "write_platform"]
-
 _UNITS: dict[str, float] = {"": 1.0, "B": 1.0} | {
     f"{prefix}{suffix}": float(base) ** power
     for power, prefix in enumerate("KMGT", start=1)

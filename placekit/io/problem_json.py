@@ -20,8 +20,6 @@ from placekit.model.platform import Device, Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import OBJECTIVES, Objective, get_objective
 
-__all__ = ["problem_from_dict", "problem_to_dict", "read_problem", "write_problem"]
-
 
 def write_problem(problem: Problem, path: str | Path, *, arrays: Literal["inline", "npz"] = "inline") -> None:
     """Write `problem` to the JSON file `path`; `read_problem` gives an equal one.

@@ -9,8 +9,6 @@ from placekit.io.model import TORCH_SUFFIX, ModelSource, hash_of_files, reader_o
 from placekit.model.errors import InvalidFileError, InvalidGraphError, InvalidProblemError
 from placekit.model.graph import DYNAMIC
 
-__all__ = ["read_model"]
-
 
 def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelSource:
     """Read a model file: OpenVINO IR (``.xml`` with its ``.bin``), ONNX (``.onnx``) or torch.export's (``.pt2``).

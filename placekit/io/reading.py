@@ -24,20 +24,6 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-__all__ = [
-    "MAX_FILE_BYTES",
-    "MAX_NAME_LENGTH",
-    "MAX_TEXT_BYTES",
-    "blaming",
-    "inside",
-    "open_input",
-    "parse_json",
-    "read_bytes",
-    "read_json",
-    "read_text",
-    "validated",
-]
-
 MAX_NAME_LENGTH = 4096
 """Longer names are refused: they come from broken files, and no message could show them."""
 

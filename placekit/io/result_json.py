@@ -11,8 +11,6 @@ from placekit.io.result_schema import ResultModel
 from placekit.model.errors import InvalidFileError
 from placekit.solve.result import Result
 
-__all__ = ["read_result", "write_result"]
-
 
 def write_result(result: Result, path: str | Path, *, certificate: bool = False) -> None:
     """Write `result` to the JSON file `path`; `read_result` gives an equal one. The write is atomic.

@@ -16,8 +16,6 @@ from placekit.model.teams import JOINT, teams_from_names
 from placekit.solve.result import SOLVER_TOLERANCE, Status
 from placekit.solve.stop import StopReason
 
-__all__ = ["CertificateModel", "EvidenceModel", "ResultModel"]
-
 
 class DeviceLoadModel(Strict):
     """Load of one device per sample, in a result file."""

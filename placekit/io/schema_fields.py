@@ -13,23 +13,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from placekit.io.reading import MAX_NAME_LENGTH
 
-__all__ = [
-    "INT64",
-    "MAX_DEVICES",
-    "Count",
-    "Finite",
-    "Flag",
-    "FreeForm",
-    "Label",
-    "Name",
-    "NonNegative",
-    "Open",
-    "Positive",
-    "Strict",
-    "Text",
-    "Whole",
-]  # fmt: skip
-
 MAX_DEVICES = 4096
 """More devices of one kind than this in a file are taken for a mistake, not for a machine."""
 

@@ -31,27 +31,6 @@ from placekit.io.schema_fields import (
 from placekit.model.errors import UnknownNameError
 from placekit.model.platform import DirectLink, Link
 
-__all__ = [
-    "SCHEMAS",
-    "CostArraysModel",
-    "CostsModel",
-    "DeviceModel",
-    "LinkModel",
-    "MemoryBlocksModel",
-    "ObjectiveModel",
-    "OpsModel",
-    "PlacementModel",
-    "PlatformFileModel",
-    "PlatformModel",
-    "ProblemModel",
-    "SpecModel",
-    "SplitModel",
-    "TensorsModel",
-    "TomlDevice",
-    "WorkloadModel",
-    "json_schema",
-]
-
 
 class DeviceModel(Strict):
     """One device of a problem file."""

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["tied_constants"]
-
 _SMALLEST_BYTES = 1024
 """Smaller constants are sizes, axes and scales: equal by chance, and not worth a search."""
 

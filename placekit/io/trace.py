@@ -25,8 +25,6 @@ from placekit.objectives.base import Schedule
 from placekit.plotting.lanes import assign_lanes
 from placekit.solve.result import Result
 
-__all__ = ["trace_to_dict", "write_trace"]
-
 _THREADS = ("compute", "send", "receive")
 _COMPUTE, _SEND, _RECEIVE = range(3)
 _MAX_LANES = 10**6

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["visible", "visible_markdown"]
-
 # all control characters but the line feed; what turns the direction of text around or ends a line unseen; halves of
 # surrogate pairs, which have no encoding
 _HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

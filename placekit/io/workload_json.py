@@ -32,8 +32,6 @@ from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives.base import Objective
 from placekit.objectives.throughput import Throughput
 
-__all__ = ["read_workload", "workload_to_dict", "write_workload"]
-
 NO_MEMORY_LIMIT = sys.float_info.max
 """The `maxSizePerFPGA` that stands for "no limit"; JSON has no infinity."""
 

@@ -26,8 +26,6 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.model.problem import UNPINNED, Problem
 
-__all__ = ["PHASES", "PROXY", "apart_cases", "are_apart", "of_phase"]
-
 PROXY = "proxy"
 """Name of the device, its kind and the op that hand requests from prefill to decode."""
 CACHE = "Cache"

@@ -34,20 +34,6 @@ if TYPE_CHECKING:
     from placekit.model.problem import Problem
     from placekit.solve.run import Run
 
-__all__ = [
-    "BlockChain",
-    "Chain",
-    "ChainPlan",
-    "Choice",
-    "Stage",
-    "best_chain",
-    "chain_of",
-    "chain_plan",
-    "device_costs",
-    "is_feasible_chain",
-    "stage_costs",
-]
-
 MAX_WORK = 4e9
 """Stages that a search tries at most: above it the general methods are asked."""
 _ROUNDING = 1e-12

@@ -12,8 +12,6 @@ from placekit.language.plan import ServingPlan
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.language.task import LanguageTask
 
-__all__ = ["ContextPoint", "context_points", "longest_context"]
-
 NUM_POINTS = 4
 
 Cases = Callable[[Serving], "list[LanguageTask]"]

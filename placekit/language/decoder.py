@@ -18,19 +18,6 @@ from typing import Any, Self
 
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
-__all__ = [
-    "BITS",
-    "DECODERS",
-    "MAX_BLOCKS",
-    "MAX_SIZE",
-    "Decoder",
-    "attention_flops",
-    "attention_parameters",
-    "bits_of",
-    "feed_forward_parameters",
-    "get_decoder",
-]
-
 MAX_BLOCKS = 10_000
 """Of a model: each is several ops of a problem."""
 MAX_SIZE = 2**32

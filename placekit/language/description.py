@@ -14,8 +14,6 @@ from typing import Self
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["PREDICTING", "Block", "ModelDescription", "Part"]
-
 PREDICTING = "multi-token prediction"
 """Beginning of the kind of blocks that predict further tokens."""
 

@@ -21,8 +21,6 @@ from placekit.io.folders import cache_directory
 from placekit.language.description import Block, ModelDescription, Part
 from placekit.model.errors import PlacekitError
 
-__all__ = ["cached_description"]
-
 _LOGGER = logging.getLogger(__name__)
 _CODE = ("from_config.py", "modules.py", "description.py", "stored.py")
 

@@ -22,8 +22,6 @@ from placekit.model.block_paths import block_numbers
 from placekit.model.costs import CostTable
 from placekit.objectives import SerialLatency
 
-__all__ = ["hosted_ops", "hosting_cases", "with_hosted_experts"]
-
 
 def hosted_ops(task: LanguageTask, num_blocks: int) -> NDArray[np.bool_]:
     """``[num_ops]`` True for the experts of the first `num_blocks` blocks, and for what is computed between them."""

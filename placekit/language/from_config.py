@@ -24,8 +24,6 @@ from placekit.language.modules import BlockReader, leaves_of
 from placekit.language.stored import Group, scaled_to_files, stored_bytes
 from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
 
-__all__ = ["CONFIG", "read_config"]
-
 CONFIG = "config.json"
 """Name of the file in a folder of transformers."""
 _DIFFUSION = "model_index.json"

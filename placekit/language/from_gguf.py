@@ -22,8 +22,6 @@ from placekit.language.description import PREDICTING, Block, ModelDescription, P
 from placekit.language.modules import CONV_BYTES, STATE_BYTES
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 
-__all__ = ["read_gguf"]
-
 _ENCODERS = re.compile(r"bert|t5|clip|wavtokenizer|gemma-embedding", re.IGNORECASE)
 _FULL_EVERY: Mapping[str, int] = {
     "gemma2": 2, "gemma3": 6, "gemma3n": 5, "cohere2": 4, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "llama4": 4,

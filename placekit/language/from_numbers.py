@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from placekit.language.decoder import Decoder, attention_flops, bits_of
 from placekit.language.description import Block, ModelDescription, Part
 
-__all__ = ["describe_decoder"]
-
 NORM_BYTES = 2
 """Bytes of a parameter of a norm or a router, which are not quantised."""
 

@@ -18,8 +18,6 @@ from placekit.language.description import ModelDescription, Part
 from placekit.language.serving import Phase
 from placekit.model.graph import OpGraph
 
-__all__ = ["ACTIVATION_BYTES", "ModelStep", "model_step", "tokens_cached", "tokens_seen"]
-
 ACTIVATION_BYTES = 2
 """Of a number in a hidden state."""
 LOGIT_BYTES = 4

@@ -28,8 +28,6 @@ from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import DYNAMIC, OpGraph, number_by_first
 from placekit.model.platform import Platform
 
-__all__ = ["Caches", "find_caches", "model_task", "step_shapes"]
-
 _CARRIES = frozenset(
     (
         "View", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Broadcast", "Expand", "Concat", "Gather", "Convert",

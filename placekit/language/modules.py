@@ -19,8 +19,6 @@ from typing import Any
 from placekit.language.description import Block, Part
 from placekit.model.errors import UnsupportedProblemError
 
-__all__ = ["BlockReader", "kept_by", "leaves_of"]
-
 Leaf = tuple[str, list[tuple[str, Any]], Any]
 """Path of a part, its parameters with their paths, and their module."""
 

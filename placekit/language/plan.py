@@ -32,8 +32,6 @@ from placekit.model.problem import Problem
 from placekit.objectives import Objective, SerialLatency, Throughput
 from placekit.solve.result import Result
 
-__all__ = ["MakeTask", "ServingPlan", "fastest", "plan_cases", "plans"]
-
 MAX_BATCHINGS = 6
 """Numbers of batches in flight that are tried."""
 

@@ -15,8 +15,6 @@ from placekit.language.from_gguf import read_gguf
 from placekit.language.from_numbers import describe_decoder
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
-__all__ = ["called", "is_program", "read_description"]
-
 
 def is_program(name: str | None) -> bool:
     """Return True for a file with the ops of a model, which `placekit.language.model` reads."""

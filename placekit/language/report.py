@@ -17,8 +17,6 @@ from placekit.objectives import SerialLatency, Throughput
 from placekit.objectives.base import moved_tensors
 from placekit.objectives.evaluate import evaluate
 
-__all__ = ["DeviceMemory", "ServingReport", "serving_report"]
-
 
 @dataclass(frozen=True)
 class DeviceMemory:

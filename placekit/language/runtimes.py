@@ -20,8 +20,6 @@ from typing import Literal
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.platform import Platform
 
-__all__ = ["RUNTIMES", "ServingRuntime", "get_runtime"]
-
 
 @dataclass(frozen=True)
 class ServingRuntime:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["Phase", "Serving", "parse_phases"]
-
 MAX_TOKENS = 2**31
 """Of a prompt, an answer, a context, or all sequences in flight."""
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from placekit.model.errors import InvalidFileError
 
-__all__ = ["Group", "scaled_to_files", "stored_bytes"]
-
 _INDEX = "model.safetensors.index.json"
 _BLOCK = re.compile(r"(?:^|\.)(?:layers|h|blocks?)\.(\d+)\.")
 _TOWER = re.compile(r"vision|visual|audio|image|speech|multi_?modal|projector|tower", re.I)

@@ -35,18 +35,6 @@ from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
 from placekit.model.sizes import format_bytes
 
-__all__ = [
-    "GRANULARITIES",
-    "Costs",
-    "LanguageTask",
-    "alive_bytes",
-    "decoder_task",
-    "join_labels",
-    "language_task",
-    "mix_phases",
-    "shared_memory",
-]
-
 GRANULARITIES = ("layer", "op")
 """What stays together: the ops of a block, or nothing but what is fused."""
 

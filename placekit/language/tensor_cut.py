@@ -19,8 +19,6 @@ from placekit.language.tensor_parallel import Teams
 from placekit.model.platform import Platform
 from placekit.objectives import SerialLatency
 
-__all__ = ["all_teams", "best_teams"]
-
 
 def all_teams(platform: Platform, degrees: Sequence[int]) -> list[tuple[int, ...]]:
     """Return a team of every degree for every kind: the menu of `best_teams`. A host is a team of one only.

@@ -40,18 +40,6 @@ from placekit.model.platform import Device, Platform
 if TYPE_CHECKING:
     from placekit.language.graph import ModelStep
 
-__all__ = [
-    "Teams",
-    "cache_copies",
-    "check_degree",
-    "copies_of_caches",
-    "equal_teams",
-    "parse_degrees",
-    "team_costs",
-    "usable_degrees",
-    "with_teams",
-]
-
 Teams = Sequence[tuple[int, ...]]
 """Devices, by index, that compute together; a device alone is a team of one."""
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from placekit.model.graph import OpGraph, number_by_first
 
-__all__ = ["BEFORE", "BEHIND", "BLOCK", "block_numbers", "block_stacks", "layer_labels"]
-
 BEFORE, BEHIND = -1, -2
 """In `block_numbers`: before the first block (embedding), and behind the last one (norm, head)."""
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from placekit.model.graph import OpGraph, distinct, topological_order
 
-__all__ = ["Contiguity", "edges_along_order", "escaping_op", "order_edges", "quotient_cycle"]
-
 
 class Contiguity(StrEnum):
     """Rule for the set of ops on one device."""

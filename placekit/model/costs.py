@@ -15,8 +15,6 @@ from placekit.model.graph import frozen_array
 from placekit.model.memory import MemoryBlocks
 from placekit.model.reprs import short_list
 
-__all__ = ["CostTable"]
-
 
 @dataclass(frozen=True, eq=False)
 class CostTable:

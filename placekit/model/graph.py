@@ -26,17 +26,6 @@ from placekit.model.errors import InvalidGraphError
 if TYPE_CHECKING:
     import networkx
 
-__all__ = [
-    "DYNAMIC",
-    "OpGraph",
-    "components",
-    "distinct",
-    "frozen_array",
-    "number_by_first",
-    "sum_by",
-    "topological_order",
-]
-
 DYNAMIC = -1
 """Stands for a dimension of a tensor shape that is only known when the model runs."""
 

@@ -31,8 +31,6 @@ from numpy.typing import NDArray
 from placekit.model.errors import InvalidGraphError, InvalidProblemError
 from placekit.model.graph import OpGraph, frozen_array, sum_by
 
-__all__ = ["BlockKind", "MemoryBlocks", "MemoryUse", "StageMemory", "positions"]
-
 
 class BlockKind(IntEnum):
     """When a block takes memory; see the module docstring."""

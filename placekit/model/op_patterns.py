@@ -10,8 +10,6 @@ from placekit.model.errors import InvalidProblemError, did_you_mean
 from placekit.model.graph import OpGraph
 from placekit.model.reprs import short_list
 
-__all__ = ["matching_ops", "overridden"]
-
 _WILDCARDS = frozenset("*?[")
 
 

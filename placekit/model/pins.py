@@ -13,8 +13,6 @@ from placekit.model.placement import Violation
 from placekit.model.problem import Problem
 from placekit.model.teams import pins_of_classes
 
-__all__ = ["homes_of_pins", "may_be_team", "pins_against_class", "pins_against_order"]
-
 Edges = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 

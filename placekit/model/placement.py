@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from placekit.model.platform import Platform
     from placekit.model.problem import Problem
 
-__all__ = ["Placement", "Violation"]
-
 
 @dataclass(frozen=True, slots=True)
 class Violation:

@@ -24,8 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.reprs import short_list, short_repr
 
-__all__ = ["MAX_DEVICES", "MEMORY_TOLERANCE", "Device", "DirectLink", "Link", "Platform"]
-
 MEMORY_TOLERANCE = 1e-12
 """Relative slack on memory limits: sums of byte counts above 2**53 are rounded."""
 MAX_DEVICES = 8192

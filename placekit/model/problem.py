@@ -20,8 +20,6 @@ from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Platform
 from placekit.model.teams import JOINT
 
-__all__ = ["UNPINNED", "ExecutionModel", "O_co", "Problem"]
-
 UNPINNED = -1
 """In `Problem.pinned`: the op may go to any device."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["short_list", "short_repr"]
-
 MOST_ENTRIES = 4
 """Entries of a collection that are shown; of a longer one the number is shown."""
 MOST_CHARACTERS = 80

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["format_bytes", "format_bytes_exactly", "format_seconds"]
-
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

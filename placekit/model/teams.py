@@ -15,18 +15,6 @@ from placekit.model.errors import InvalidGraphError, InvalidProblemError, Unknow
 from placekit.model.graph import frozen_array
 from placekit.model.platform import Platform
 
-__all__ = [
-    "JOINT",
-    "TEAM_RULES",
-    "checked_teams",
-    "forbidden_teams",
-    "members_of",
-    "pins_of_classes",
-    "team_name",
-    "teams_from_names",
-    "teams_of",
-]
-
 JOINT = "+"
 """Between the members of a team."""
 TEAM_RULES = ("off", "equal", "any")

@@ -7,17 +7,8 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.problem import Problem
-from placekit.objectives.base import (
-    BatchScore,
-    Loads,
-    O_co,
-    Objective,
-    Schedule,
-    Score,
-    device_transfers,
-    fastest_class_s,
-)
+from placekit.model.problem import O_co, Problem
+from placekit.objectives.base import BatchScore, Loads, Objective, Schedule, Score, device_transfers, fastest_class_s
 from placekit.objectives.makespan.objective import Makespan
 from placekit.objectives.offload_latency import OffloadLatency
 from placekit.objectives.serial_latency import SerialLatency

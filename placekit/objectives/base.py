@@ -21,21 +21,8 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.graph import distinct, sum_by
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Platform
-from placekit.model.problem import O_co, Problem
+from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
-
-__all__ = [
-    "BatchScore",
-    "Loads",
-    "O_co",
-    "Objective",
-    "Schedule",
-    "Score",
-    "class_times_s",
-    "device_transfers",
-    "fastest_class_s",
-    "moved_tensors",
-]
 
 
 @dataclass(frozen=True, eq=False)

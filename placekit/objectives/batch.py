@@ -12,8 +12,6 @@ from placekit.model.problem import Problem
 from placekit.objectives.batch_kernels import batch_loads, batch_subgraphs
 from placekit.objectives.makespan.instance import instance_of
 
-__all__ = ["SerialLatencyBatch", "ThroughputBatch"]
-
 
 def _loads(
     problem: Problem, placements: NDArray[np.int64], *, is_split: bool

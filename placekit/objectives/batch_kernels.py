@@ -11,8 +11,6 @@ import numpy as np
 
 from placekit.kernels import njit
 
-__all__ = ["batch_loads", "batch_subgraphs"]
-
 
 @njit
 def batch_loads(instance, pass_of_op, devices, sender_pays, work, moved):  # type: ignore[no-untyped-def]  # compiled

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes_exactly
 
-__all__ = ["DeviceLoad", "Evaluation", "evaluate"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:

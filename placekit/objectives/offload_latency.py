@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from placekit.model.platform import Platform
     from placekit.model.problem import Problem
 
-__all__ = ["OffloadLatency"]
-
 
 @dataclass(frozen=True, slots=True)
 class OffloadLatency(Objective):

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
     from placekit.model.problem import Problem
 
-__all__ = ["SerialLatency", "subgraph_levels"]
-
 
 def subgraph_levels(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
     """``[num_ops]`` largest number of device changes on a path that ends in each op. O(ops + edges)."""

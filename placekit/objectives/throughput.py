@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from placekit.model.platform import Platform
     from placekit.model.problem import Problem
 
-__all__ = ["Throughput", "largest_teams", "samples_per_turn"]
-
 _SCHEDULES = ("1f1b", "gpipe")
 
 

@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLORS",
-    "axes_or_new",
-    "figure_of",
-    "legend_above",
-    "new_figure",
-    "plain_label",
-    "save_figure",
-    "time_scale",
-    "time_text",
-]
-
 FIGURE_FORMATS = ("png", "svg", "pdf")
 COLORS = {"compute": "#3b6ea8", "transfer": "#e08e45", "bound": "#4c9f70", "objective": "#3b6ea8", "text": "#444444"}
 """One colour per meaning, the same in every figure; told apart also in grey and by the colour-blind."""

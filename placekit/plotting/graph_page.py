@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
     from placekit.model.placement import Placement
 
-__all__ = ["MAX_ELEMENTS", "graph_page"]
-
 MAX_ELEMENTS = 60_000
 """Ops and edges that a browser still moves smoothly; of larger graphs only the edges that cross devices are drawn."""
 MAX_NAMED = 3000

@@ -7,8 +7,6 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["assign_lanes"]
-
 
 def assign_lanes(
     device: NDArray[np.int64], start_s: NDArray[np.float64], finish_s: NDArray[np.float64]

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
 
-__all__ = ["Layout", "dot_radius", "lay_out", "layered_positions"]
-
 _SWEEPS = 6
 _MAX_BULGE = 4.0
 _HEAD_LENGTH, _HEAD_WIDTH = 0.24, 0.18

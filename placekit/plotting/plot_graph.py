@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
     from placekit.model.placement import Placement
 
-__all__ = ["DEVICE_COLORS", "EDGE_COLORS", "draw_graph", "ends_of"]
-
 DEVICE_COLORS = (
     "#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#ccb974", "#64b5cd", "#8c6d46", "#d98cb3", "#5f7f3f", "#7f7f7f",
 )  # fmt: skip

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from placekit.objectives.evaluate import DeviceLoad
     from placekit.solve.result import Result
 
-__all__ = ["plot_pipeline", "stage_levels"]
-
 _SAMPLES = 6
 """Samples in the chart beyond those that fill the pipeline."""
 SAMPLE_COLORS = ("#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#8c6d46", "#64b5cd")

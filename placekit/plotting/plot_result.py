@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from placekit.solve.result import Result
 
-__all__ = ["plot_loads", "plot_result", "plot_trace"]
-
 
 def plot_result(result: Result) -> Figure:
     """Lay out `plot_loads` and `plot_trace`; a result without a placement has only a trace.

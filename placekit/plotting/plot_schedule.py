@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from placekit.objectives.base import Schedule
     from placekit.solve.result import Result
 
-__all__ = ["plot_schedule"]
-
 _OPS_IN, _SENDS_IN = 0.56, 0.20
 """Height of a device's ops and of its transfers, as shares of its row."""
 _MAX_LANES = 6

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from placekit.training.result import PlanResult
 
-__all__ = ["plot_training_plan"]
-
 _GIB = 2**30
 
 

@@ -25,8 +25,6 @@ from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedPr
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_size", "check_target", "read_archive"]
-
 _MAX_ENTRIES = 200_000
 _MAX_LENGTH = 1000
 """Characters of a size."""

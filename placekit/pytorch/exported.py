@@ -14,8 +14,6 @@ from placekit.pytorch.program import is_tensor
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["export_module"]
-
 
 def export_module(
     module: torch.nn.Module,

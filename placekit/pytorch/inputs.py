@@ -11,8 +11,6 @@ from placekit.pytorch.program import TorchProgram, operator_name
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["random_inputs"]
-
 _TRANSPARENT = frozenset({"to", "view", "reshape", "unsqueeze", "squeeze", "_to_copy", "flatten"})
 _DEFAULT_BOUND = 2
 """Integers without a known use are 0 or 1: valid as ids of any table, types of tokens, masks and flags."""

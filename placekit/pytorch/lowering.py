@@ -15,9 +15,6 @@ from placekit.pytorch.ops import count_operator
 from placekit.pytorch.program import TorchNode, TorchProgram, operator_name
 from placekit.pytorch.state import Memory
 
-__all__ = ["NO_NODE", "Lowered"]
-
-
 _REFUSED: Mapping[str, str] = {
     "cond": "which branch of control flow runs is not known beforehand; export the module with the branch to be placed",
     "while_loop": (

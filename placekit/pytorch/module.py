@@ -22,8 +22,6 @@ from placekit.pytorch.state import is_in_place
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["NODE", "Builder"]
-
 NODE = "placekit_node"
 """Key in the ``meta`` of a call: the index of the program's node that it comes from."""
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from placekit.io.flops import count_flops
 
-__all__ = ["count_operator"]
-
 Shape = Sequence[int]
 
 _TYPES: Mapping[str, str] = {

@@ -18,8 +18,6 @@ from placekit.model.errors import InvalidFileError, InvalidProblemError, Unknown
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AUTOCAST", "TorchNode", "TorchProgram", "TorchTensor", "is_tensor", "operator_name", "program_of"]
-
 _AUTOCAST = "higher_order.wrap_with_autocast"
 _ALWAYS_RUN = frozenset(
     {_AUTOCAST} | {f"higher_order.{name}" for name in (

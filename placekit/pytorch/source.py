@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import openvino
     import torch
 
-__all__ = ["TorchSource", "read_pt2", "read_torch"]
-
 _LOGGER = logging.getLogger(__name__)
 
 _ELEMENT_TYPES = {

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from placekit.pytorch.program import TorchNode, TorchProgram, operator_name
 
-__all__ = ["Memory", "is_in_place"]
-
 
 def is_in_place(node: TorchNode) -> bool:
     """Return whether a call changes its first argument: torch marks such operators by a trailing underscore."""

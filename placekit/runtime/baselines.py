@@ -19,8 +19,6 @@ from placekit.model.problem import Problem
 from placekit.pytorch.source import TorchSource
 from placekit.runtime.contenders import Contender, Executor, Placed, Whole, cores_of, on_one_device
 
-__all__ = ["baselines", "equal_bytes", "equal_layers", "layers_of", "random_cuts", "torch_baselines"]
-
 _LAYER = re.compile(r"^(?:.*\.)?\d+(?=\.|$)")
 _NUM_RANDOM = 20
 

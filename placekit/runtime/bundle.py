@@ -52,8 +52,6 @@ from placekit.runtime.torch_stages import TorchModel, TorchPart
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["MANIFEST", "read_bundle", "read_manifest", "write_bundle"]
-
 MANIFEST = "manifest.json"
 """Name of the file that makes a folder a bundle."""
 

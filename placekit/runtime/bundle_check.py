@@ -32,8 +32,6 @@ from placekit.runtime.torch_stages import TorchModel, to_array
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["CheckProgress", "check_bundle"]
-
 CheckProgress = Callable[[int, int, str], None]
 """Takes the number of steps done, of all steps, and what they are."""
 

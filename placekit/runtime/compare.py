@@ -22,8 +22,6 @@ from placekit.runtime.trace import predicted_stage_times, timing_trace
 from placekit.solve.advice import Evidence, Verdict, decide
 from placekit.solve.alternatives import Alternative, Form, form_of
 
-__all__ = ["PLACEMENT", "Outcome", "PlacementTiming", "time_placement"]
-
 Outcome: TypeAlias = Literal["wins", "draws", "loses"]
 
 PLACEMENT = "placement"

@@ -17,19 +17,6 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 
-__all__ = [
-    "EXECUTORS",
-    "Contender",
-    "Executor",
-    "Placed",
-    "Whole",
-    "cores_of",
-    "executor_named",
-    "is_serial",
-    "on_one_device",
-    "singles",
-]
-
 Executor: TypeAlias = Literal["serial", "threads"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 """Ways of running a placement."""

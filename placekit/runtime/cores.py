@@ -11,8 +11,6 @@ from placekit.cost_models.openvino.machine import cores_of_threads, format_cores
 from placekit.model.errors import DeviceUnavailableError
 from placekit.model.platform import Device
 
-__all__ = ["check_cores", "helpers_on", "pin_this_thread"]
-
 
 def check_cores(devices: Sequence[Device]) -> None:
     """Raise unless this process may use the cores of all `devices`.

@@ -11,8 +11,6 @@ import numpy as np
 
 from placekit.runtime.stages import Inputs
 
-__all__ = ["Feed", "Receiver", "Single"]
-
 
 class Receiver:
     """Takes the outputs of samples, which lie where the last stage wrote them until `consume` has returned."""

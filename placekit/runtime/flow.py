@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from placekit.model.platform import Device
     from placekit.runtime.stages import StagePlan
 
-__all__ = ["Flow", "Wiring", "samples_ahead", "wire"]
-
 _AHEAD = 8
 """Samples by which each further member of a team may be ahead of the slowest."""
 

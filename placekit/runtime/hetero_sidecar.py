@@ -39,8 +39,6 @@ from placekit.runtime.tensor_checks import require_alike
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["check_sidecar", "hetero_devices", "write_sidecar"]
-
 
 def hetero_devices(plan: StagePlan) -> dict[str, str]:
     """Return the OpenVINO device string of every device that runs a stage, by its name.

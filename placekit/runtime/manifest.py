@@ -16,18 +16,6 @@ from placekit.io.schemas import DeviceModel
 from placekit.model.platform import Device
 from placekit.runtime.stages import CutTensor, PlacedStage, StagePlan
 
-__all__ = [
-    "InputModel",
-    "Manifest",
-    "OutputModel",
-    "PortModel",
-    "StageModel",
-    "TensorModel",
-    "device_model",
-    "portable_properties",
-    "upgraded",
-]
-
 MAX_QUEUE_SIZE = 1 << 16
 """Longer queues are refused: their slots are made before the first sample comes."""
 

@@ -32,8 +32,6 @@ from placekit.runtime.stages import Inputs, PlacedStage, Stage, StagePlan, cut_t
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["CompiledPlan", "bytes_of_outputs", "compile_openvino_plan", "plan_openvino_stages"]
-
 _NUM_THREADS = "INFERENCE_NUM_THREADS"
 
 

@@ -22,8 +22,6 @@ from placekit.runtime.stages import Inputs, in_order
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["CPU_F32", "InputReader", "array_of", "copy_of", "probe_model", "run_compiled", "run_once"]
-
 CPU_F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 """Properties that models are compiled with, so that rounding does not hide a tensor that was mixed up."""
 

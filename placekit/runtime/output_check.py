@@ -42,8 +42,6 @@ from placekit.runtime.torch_stages import TorchModel, to_array
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["check_placement", "in_f32", "require_equal_outputs"]
-
 
 def in_f32(plan: StagePlan) -> StagePlan:
     """Return the same stages on the same devices computing in f32, for checking the split apart from the precision."""

@@ -23,8 +23,6 @@ from placekit.runtime.feed import Feed, Receiver, Single
 from placekit.runtime.flow import Flow, wire
 from placekit.runtime.stages import Inputs, Outputs, ReadyPlan
 
-__all__ = ["UNKNOWN_MEMBER", "Pipeline"]
-
 UNKNOWN_MEMBER = -1
 """In place of a member of a team, where members share a compiled model and OpenVINO does not tell which one it was."""
 

@@ -10,8 +10,6 @@ from placekit.runtime.openvino_stages import compile_openvino_plan, plan_openvin
 from placekit.runtime.stages import ReadyPlan, StagePlan
 from placekit.runtime.torch_stages import ReadyTorchPlan, TorchModel, plan_torch_stages
 
-__all__ = ["compile_plan", "plan_stages"]
-
 
 def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -> StagePlan:
     """Cut the model of `source` into stages, as `placement` says.

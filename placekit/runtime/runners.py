@@ -26,8 +26,6 @@ from placekit.runtime.trace import StageTimes
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["Runner", "start_runner"]
-
 
 class Runner(Protocol):
     """A contender that is ready to run, on inputs of its own."""

@@ -14,8 +14,6 @@ from placekit.model.errors import ExecutionError
 from placekit.runtime.cores import check_cores
 from placekit.runtime.stages import Inputs, Outputs, ReadyPlan
 
-__all__ = ["SerialExecutor"]
-
 
 class SerialExecutor:
     """Runs the stages of a plan one after another, in a thread of its own that goes to the cores of each device.

@@ -13,8 +13,6 @@ from placekit.model.errors import UnknownNameError
 from placekit.runtime.pipeline import UNKNOWN_MEMBER
 from placekit.runtime.timed_process import Burst
 
-__all__ = ["Estimate", "Quantity", "Series", "Timings"]
-
 Quantity: TypeAlias = Literal["throughput", "latency"]
 
 MAX_SPREAD = 0.1

@@ -18,8 +18,6 @@ from placekit.runtime.contenders import Executor, Placed, is_serial
 from placekit.runtime.series import Series, Timings
 from placekit.runtime.timing import Timing
 
-__all__ = ["MeasuredSplits", "measure_splits", "sample_s"]
-
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSplits:

@@ -24,20 +24,6 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 
-__all__ = [
-    "CutTensor",
-    "Inputs",
-    "Outputs",
-    "PlacedStage",
-    "ReadyPlan",
-    "Stage",
-    "StagePlan",
-    "cut_tensors",
-    "in_order",
-    "name_of_stage",
-    "teams_of_model",
-]
-
 Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 """Inputs of one sample: arrays (or tensors of the framework) in the model's order, or by name."""
 

@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 
 from placekit.model.errors import OutputMismatchError
 
-__all__ = ["MOST_ERROR", "TOLERANCES", "OutputCheck", "TensorCheck", "relative_errors", "require_alike"]
-
 _BEYOND = 1e30
 """Numbers that stand for infinity, as in attention masks: they must agree, and do not count for the spread."""
 

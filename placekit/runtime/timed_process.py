@@ -31,8 +31,6 @@ from placekit.model.errors import DeviceUnavailableError, ExecutionError, Placek
 from placekit.runtime.contenders import Contender
 from placekit.runtime.runners import Runner, start_runner
 
-__all__ = ["Burst", "Mode", "TimedProcess", "main", "run_burst", "steady_rate", "tree_cpu_s"]
-
 _LOGGER = logging.getLogger(__name__)
 _PARENT_CHECK_S = 1.0
 _EXIT_WAIT_S = 5.0

@@ -27,8 +27,6 @@ from placekit.runtime.contenders import Contender
 from placekit.runtime.series import Series, Timings
 from placekit.runtime.timed_process import Burst, Mode, TimedProcess, tree_cpu_s
 
-__all__ = ["Timing", "TimingSettings"]
-
 _LOGGER = logging.getLogger(__name__)
 
 _SCHEMA = 5

@@ -29,8 +29,6 @@ from placekit.runtime.manifest import InputModel, Manifest, PortModel, StageMode
 from placekit.runtime.stages import PlacedStage, StagePlan
 from placekit.runtime.torch_stages import TorchModel, TorchPart
 
-__all__ = ["chain_of", "read_torch_stages", "refuse_teams", "write_torch_stages"]
-
 SCRIPT = "run.py"
 """Name of the script that runs the stages without placekit."""
 

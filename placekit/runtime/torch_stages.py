@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from placekit.pytorch.source import TorchSource
 
-__all__ = ["ReadyTorchPlan", "TorchModel", "TorchPart", "plan_torch_stages", "to_array"]
-
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from placekit.cost_models.stage_costs import StageCosts
 from placekit.runtime.pipeline import UNKNOWN_MEMBER
 
-__all__ = ["StageTimes", "predicted_stage_times", "timing_trace"]
-
 StageTimes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64]]
 """``[num_samples, num_stages, 2]`` start and end of every stage, in seconds, and ``[num_samples, num_stages]`` which
 member of its team ran it, or `UNKNOWN_MEMBER`."""

@@ -16,8 +16,6 @@ from placekit.model.sizes import format_seconds
 from placekit.model.teams import JOINT
 from placekit.solve.alternatives import ALL_CORES, WITH_PINNED, Alternative, Form
 
-__all__ = ["LEAST_GAIN", "Evidence", "Verdict", "decide"]
-
 LEAST_GAIN = 0.01
 """Relative gain below which nothing is worth a more complicated way."""
 

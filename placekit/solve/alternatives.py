@@ -27,8 +27,6 @@ from placekit.objectives.evaluate import Evaluation, evaluate
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
 
-__all__ = ["ALL_CORES", "WITH_PINNED", "Alternative", "Form", "alternatives_of", "form_of"]
-
 Form: TypeAlias = Literal["device", "all cores", "runtime", "copies", "split"]
 """Ways of running a model, the simplest first."""
 

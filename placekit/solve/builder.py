@@ -18,8 +18,6 @@ from placekit.objectives import Objective
 from placekit.solve.result import Result
 from placekit.solve.solve import solve
 
-__all__ = ["Model"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Op:

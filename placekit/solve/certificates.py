@@ -13,20 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-__all__ = [
-    "CERTIFICATES",
-    "Certificate",
-    "CertificateSource",
-    "Directions",
-    "NoDevice",
-    "OrderedPrices",
-    "PricedEdge",
-    "PricedNet",
-    "Prices",
-    "SharedWork",
-]
-
-
 _PRICES, _ORDER = ("profile", "op", "seconds"), ("sender", "receiver", "seconds")
 """Columns of prices, and of the prices of an order, in files."""
 

@@ -34,8 +34,6 @@ from placekit.solve.stop import MaxRuntime
 from placekit.solve.verdict import verdict
 from placekit.solve.worth import Worth, without_device, worth_candidates
 
-__all__ = ["Cut", "Explanation", "Move", "WhatIf", "explain"]
-
 GIB = 2**30
 METHODS = ("auto", "greedy")
 """Methods for the what-if problems; the first that supports a problem solves it."""

@@ -12,8 +12,6 @@ from placekit.solve.certificates import NoDevice, Prices
 from placekit.solve.run import Run
 from placekit.solve.stop import StopReason
 
-__all__ = ["find_infeasibility"]
-
 
 def find_infeasibility(run: Run) -> StopReason | None:
     """Prove that a class of ops fits no device, that pins contradict each other, or that all memory is too little.

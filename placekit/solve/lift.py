@@ -19,8 +19,6 @@ from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import MaxRuntime, Progress, StopReason
 
-__all__ = ["Lift", "LiftedRun", "Within", "as_it_is", "left_s", "reason_of", "resumed"]
-
 
 def as_it_is(placement: Placement) -> Placement:
     """Return a placement that is the same in both problems."""

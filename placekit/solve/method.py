@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.solve.params import NoParams, read_params
-from placekit.solve.run import MAX_SEED, BaseRun, Run
+from placekit.solve.run import Run
 from placekit.solve.stop import StopReason
 
-__all__ = ["MAX_SEED", "BaseRun", "Method", "Run"]
+__all__ = ["Method", "Run"]  # a plugin needs both
 
 
 class Method(ABC):

@@ -11,8 +11,6 @@ from placekit.solve.method import Method
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ANY", "COMPOSED", "OWN", "MethodEntry", "Target"]
-
 Target: TypeAlias = str | type[Method]
 """A class, or where it is: ``module:Class``."""
 ANY = "*"

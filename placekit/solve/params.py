@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from placekit.model.errors import InvalidProblemError, UnknownParameterError
 
-__all__ = ["NoParams", "read_params"]
-
 P = TypeVar("P")
 
 

@@ -17,8 +17,6 @@ from placekit.model.errors import InvalidProblemError, PluginError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["OpenTable", "load_class"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -27,17 +27,6 @@ from placekit.solve.stop import StopReason
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = [
-    "ANY",
-    "METHODS",
-    "MethodEntry",
-    "close",
-    "get_method",
-    "method_classes",
-    "register_method",
-    "why_not_served",
-]
-
 _COMPLETE = ("dp", "ilp", "cpsat")
 """Methods that are exact, but for what their programs leave out or their solvers cannot tell."""
 

@@ -25,8 +25,6 @@ from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 from placekit.solve.without_links import run_without_links, without_links
 
-__all__ = ["knows_links", "why_not", "work"]
-
 SHARE = 0.5
 """Share of the time left that each problem but the last may take."""
 TRIES = 3

@@ -21,8 +21,6 @@ from placekit.solve.stop import StopReason, relative_gap
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
 
-__all__ = ["MOST_EVENTS", "OPTIMALITY_TOLERANCE", "SOLVER_TOLERANCE", "BaseResult", "Incumbent", "Result", "Status"]
-
 MOST_EVENTS = 100_000
 """Events of a schedule that a result file has: more take seconds to write, and nobody sees them in a picture."""
 MOST_DIFFERENCES = 3

@@ -21,15 +21,12 @@ from placekit import machine
 from placekit.kernels import compiling, preparing
 from placekit.model.errors import InvalidProblemError, JudgeDisagreementError
 from placekit.model.placement import Placement, Violation
-from placekit.model.problem import Problem
-from placekit.objectives.base import O_co
+from placekit.model.problem import O_co, Problem
 from placekit.objectives.evaluate import Evaluation, evaluate
 from placekit.solve.certificates import Certificate, CertificateSource
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE, Incumbent
 from placekit.solve.stop import Progress, Stop, StopReason, relative_gap
 from placekit.solve.time_step import round_up_to_step, time_step_s
-
-__all__ = ["MAX_SEED", "BaseRun", "Run"]
 
 MAX_SEED = 2**63 - 1
 """Largest seed: what result files can say."""

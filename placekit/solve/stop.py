@@ -26,21 +26,6 @@ from typing import Protocol
 from placekit import machine
 from placekit.model.errors import InvalidProblemError
 
-__all__ = [
-    "AnyOf",
-    "MaxIterations",
-    "MaxMemory",
-    "MaxRuntime",
-    "NoImprovement",
-    "Progress",
-    "Stop",
-    "StopReason",
-    "TargetGap",
-    "is_wanted",
-    "relative_gap",
-    "wanted_while",
-]
-
 
 class StopReason(StrEnum):
     """Why a method returned."""

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from placekit.model.problem import Problem
 
-__all__ = ["BOUND_TOLERANCE", "common_step_s", "round_up_to_step", "time_step_s"]
-
 DECIMALS = 12
 """Number of decimal digits of a second that are tried."""
 MOST_STEPS = 2**40

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from placekit.model.problem import Problem
     from placekit.solve.result import Result
 
-__all__ = ["serial_latency_s", "verdict"]
-
 APART_ERROR = 0.17
 """Relative error of what groups of cores do at once, from costs of each group alone: the mean over pipelines that were
 timed (docs/results/timing.md). They share caches and memory, which no cost of one group shows."""

@@ -43,8 +43,6 @@ from placekit.objectives.evaluate import Evaluation
 from placekit.solve.lift import Lift, LiftedRun, resumed
 from placekit.solve.method import Run
 
-__all__ = ["least_transfer_s", "run_without_links", "without_links"]
-
 KEY = "without links"
 """Key of the last run on the relaxation in `Run.parts`."""
 MOST_EXCHANGED = 16

@@ -11,8 +11,6 @@ from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import UNPINNED, Problem
 
-__all__ = ["Worth", "without_device", "worth_candidates"]
-
 
 @dataclass(frozen=True, slots=True)
 class Worth:

@@ -30,8 +30,6 @@ from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
 
-__all__ = ["PlanEvaluation", "StageLoad", "evaluate_plan"]
-
 PASSES, RECOMPUTED_PASSES = 3, 4
 """Time of forward and backward together, in forward passes: backward takes two, recomputation one more."""
 

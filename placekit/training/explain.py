@@ -7,8 +7,6 @@ from collections.abc import Callable
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult
 
-__all__ = ["explain_plan"]
-
 TIGHT = 0.98
 """Share of the memory limit above which a stage is called full."""
 

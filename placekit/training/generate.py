@@ -7,8 +7,6 @@ import numpy as np
 from placekit.model.errors import InvalidProblemError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
-__all__ = ["chain_problem", "recurrent_problem"]
-
 _GIB = 2.0**30
 MAX_LAYERS = 10_000
 """Largest number of layers of a generated problem."""

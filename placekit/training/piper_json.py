@@ -20,8 +20,6 @@ from placekit.io.schema_fields import Label, NonNegative, Open, Positive, Text, 
 from placekit.model.errors import InvalidFileError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
-__all__ = ["piper_to_dict", "read_piper", "write_piper"]
-
 
 class _ChoiceModel(Open):
     id: Text

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["PlanStage", "TrainingPlan"]
-
 
 @dataclass(frozen=True)
 class PlanStage:

@@ -13,8 +13,6 @@ from placekit.io.result_schema import EvidenceModel
 from placekit.io.schema_fields import NonNegative, Positive, Strict, Text, Whole
 from placekit.training.result import PlanResult
 
-__all__ = ["TrainingPlanModel", "read_plan", "write_plan"]
-
 _Count = Annotated[Whole, Field(ge=0, le=1 << 40)]
 _Degree = Annotated[Whole, Field(ge=1, le=1 << 30)]
 

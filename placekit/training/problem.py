@@ -17,8 +17,6 @@ from functools import cached_property
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["Choice", "Layer", "LayerEdge", "Restrictions", "TrainingProblem"]
-
 
 @dataclass(frozen=True)
 class Choice:

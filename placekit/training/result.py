@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from placekit.model.reprs import short_repr
-from placekit.solve.method import BaseRun
 from placekit.solve.result import BaseResult
+from placekit.solve.run import BaseRun
 from placekit.training.evaluate import PlanEvaluation, StageLoad, evaluate_plan
 from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
-
-__all__ = ["PlanResult", "PlanRun"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,6 @@ from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult
 
-__all__ = ["SCHEDULES", "StepSchedule", "best_by_step", "simulate_step", "step_as_result"]
-
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 CHUNKS = 2
 """Chunks per stage of the interleaved schedule."""

@@ -26,8 +26,6 @@ from placekit.language.decoder import (
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
-__all__ = ["ACCELERATORS", "TRANSFORMERS", "Accelerator", "Transformer", "is_transformer", "transformer_problem"]
-
 PREFIX = "transformer:"
 EFFICIENCY = 0.5
 """Share of peak performance that matrix products reach."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from placekit.model.platform import Platform
     from placekit.model.problem import Problem
 
-__all__ = ["ExactProblem", "fits"]
-
 
 def fits(used: int, limit: int | None) -> bool:
     """Return whether `used` units of memory fit into `limit`, with the relative tolerance of 1e-12 that limits have."""

@@ -30,8 +30,6 @@ from placekit.verification.heads import around
 from placekit.verification.judge import broken_constraints, not_contiguous, objective
 from placekit.verification.partial import least_latency, least_makespan, work_from
 
-__all__ = ["MAX_STEPS", "Exhausted", "enumerate_all"]
-
 MAX_STEPS = 1_000_000
 """Groups placed, and ops looked at in whole placements, at most: some seconds."""
 MAX_GROUPS = 100

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["components", "topological_positions"]
-
 
 def components(num_nodes: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
     """``[num_nodes]`` number of the component of every node, by first appearance, of the undirected `pairs`."""

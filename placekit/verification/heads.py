@@ -24,8 +24,6 @@ from functools import lru_cache
 from placekit.objectives import OffloadLatency
 from placekit.verification.exact import ExactProblem
 
-__all__ = ["around", "longest_path"]
-
 MAX_LOOKS = 6_000_000
 """Pairs of devices at edges between ancestors, of all ops together: some seconds. Beyond that, plain paths."""
 

@@ -33,8 +33,6 @@ from numpy.typing import NDArray
 from placekit.objectives import Throughput
 from placekit.verification.exact import ExactProblem
 
-__all__ = ["reaches_below"]
-
 LIGHT = Fraction(1, 100)
 """Share of the value that the time of a light leaf has at most."""
 MAX_IDEALS = 60_000

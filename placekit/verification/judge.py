@@ -17,8 +17,6 @@ from placekit.verification.exact import ExactProblem, fits
 from placekit.verification.graphs import topological_positions
 from placekit.verification.timeline import makespan
 
-__all__ = ["CONSTRAINTS", "broken_constraints", "not_contiguous", "objective", "unit_ends"]
-
 CONSTRAINTS = ("support", "memory", "pin", "colocation", "team", "contiguity", "order", "calls")
 """What a placement can break; the last two are of the execution models."""
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import unit_ends
 
-__all__ = ["least_latency", "least_makespan", "work_from"]
-
 
 def least_makespan(
     exact: ExactProblem, device: list[int], heads: list[dict[int, int]], tails: list[dict[int, int]]

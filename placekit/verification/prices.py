@@ -49,8 +49,6 @@ from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Through
 from placekit.solve.certificates import Directions, PricedEdge, PricedNet, Prices
 from placekit.verification.exact import ExactProblem, fits
 
-__all__ = ["NOTHING_FEASIBLE", "Bound", "directed_value", "group_of", "priced_value", "with_subgraphs"]
-
 NOTHING_FEASIBLE = math.inf
 """The bound of a problem without any feasible placement."""
 

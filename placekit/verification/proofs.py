@@ -26,8 +26,6 @@ from placekit.verification.exact import ExactProblem
 from placekit.verification.heads import around, longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, directed_value, group_of, priced_value
 
-__all__ = ["fastest_everywhere", "largest_op", "proven", "rounded_up", "step_of"]
-
 SLACK = Fraction(1, 2**49)
 """Relative distance that a time may have from a multiple: a few roundings of a float."""
 DECIMALS = 12

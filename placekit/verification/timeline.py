@@ -16,8 +16,6 @@ from placekit.verification.exact import ExactProblem
 if TYPE_CHECKING:
     from placekit.objectives import Makespan
 
-__all__ = ["makespan", "ordered_finishes"]
-
 
 def makespan(exact: ExactProblem, device: list[int], step: list[int] | None, variant: Makespan) -> int | None:
     """Return the makespan of a supported placement in ticks; None if the steps make devices wait for each other."""

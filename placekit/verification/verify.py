@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from placekit.model.problem import Problem
     from placekit.solve.result import Result
 
-__all__ = ["BOUND_TOLERANCE", "OBJECTIVE_TOLERANCE", "Check", "Outcome", "Verification", "certifies", "verify"]
-
 OBJECTIVE_TOLERANCE = 1e-9
 """Relative distance that the objective in a result may have from the exact one: it is a sum of rounded floats."""
 BOUND_TOLERANCE = Fraction(1, 10**12)

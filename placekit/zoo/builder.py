@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import openvino
     import torch
 
-__all__ = ["ZooModel", "build"]
-
 logger = logging.getLogger(__name__)
 
 _DYNAMIC_AXES = ("batch", "sequence")

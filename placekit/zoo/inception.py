@@ -10,8 +10,6 @@ from torch import nn
 
 from placekit.zoo.vision import calibrate_classifier
 
-__all__ = ["inception_v3"]
-
 Size = int | tuple[int, int]
 
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)

@@ -14,8 +14,6 @@ from torch import nn
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["Mixture", "bert", "decoder", "gpt2"]
-
 _TILE = 64
 _BIAS_DEVIATION = 0.05
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["bytes_to_build"]
-
 COPIES = 3
 """Of the weights."""
 FLOAT_BYTES = 4

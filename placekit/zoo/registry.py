@@ -10,8 +10,6 @@ from typing import Any
 
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
-__all__ = ["ZOO", "ZooEntry", "ZooParameter", "entry_of"]
-
 Value = bool | int | float | str | tuple[int, ...]
 
 

@@ -14,8 +14,6 @@ from torch import nn
 
 from placekit.model.errors import InvalidProblemError
 
-__all__ = ["calibrate_classifier", "mobilenet_v2", "resnet", "unet"]
-
 _SAMPLES = 4
 _LEAST_DEVIATION = 1e-6
 _LEVELS = 4

@@ -13,8 +13,6 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.largest_op import largest_op
 
-__all__ = ["cannot_share", "clash", "open_run"]
-
 
 def open_run(run: Run[O_co]) -> Contraction[O_co] | None:
     """Offer the single devices, raise the first bound, and contract the problem.

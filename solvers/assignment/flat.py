@@ -17,8 +17,6 @@ from placekit.model.contiguity import Contiguity
 from placekit.objectives import Loads
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["FlatProblem", "flatten", "invert", "with_order"]
-
 
 class FlatProblem(NamedTuple):
     """Arrays of a contracted problem, or of a coarser problem made of clusters of its classes.

@@ -32,8 +32,6 @@ from placekit.model.memory import BlockKind
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["Excess", "MemoryRow", "Shared", "excesses", "memory_row", "opening_positions"]
-
 OPENING_ROWS = 6
 """Number of positions that have rows from the start."""
 

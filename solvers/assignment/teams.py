@@ -24,8 +24,6 @@ from placekit.objectives import Throughput
 from placekit.solve.lift import Lift, LiftedRun
 from placekit.solve.method import Run
 
-__all__ = ["NO_ROWS", "SpareRun", "SpareTeams", "TeamRows", "no_program", "rows_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class TeamRows:

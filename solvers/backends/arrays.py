@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-__all__ = ["Arrays", "too_wide", "weak_bound"]
-
 EPSILON = float(np.finfo(np.float64).eps)
 MOST_COEFFICIENT = 1e7
 """Largest coefficient that HiGHS's tolerances bear: with 1e-7 of a row, and 1e-6 of a whole number, it can hide 10."""

@@ -17,8 +17,6 @@ from placekit.model.errors import ProgramTooLargeError
 from placekit.model.sizes import format_bytes
 from placekit.solve.method import Run
 
-__all__ = ["ARRAYS", "CPSAT", "PULP", "Building", "Cost", "no_step", "time_left", "time_until"]
-
 LOOK_EVERY = 200
 """Steps between two looks at the clock: a millisecond or so."""
 AFTERWARDS = 0.5

@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 from placekit.solvers.backends.arrays import Arrays, weak_bound
 from placekit.solvers.backends.highs import Highs
 
-__all__ = ["MAX_INTEGERS", "Certified", "branch_and_bound"]
-
 MAX_INTEGERS = 64
 """Integer variables up to which a program is proven here, and nowhere else."""
 MAX_NODES = 20_000

@@ -21,8 +21,6 @@ from ortools.sat.python import cp_model
 from placekit.model.errors import SolverUnavailableError
 from placekit.solvers.backends.building import no_step
 
-__all__ = ["CpsatLimits", "Outcome", "Readable", "WatchedCpModel", "search"]
-
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 POLL_S = 0.02

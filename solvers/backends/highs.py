@@ -18,8 +18,6 @@ from placekit.model.errors import SolverUnavailableError
 from placekit.solvers.backends.arrays import Arrays
 from placekit.solvers.backends.thread import run_beside
 
-__all__ = ["SOUND_OPTIONS", "Highs"]
-
 SOUND_OPTIONS: dict[str, object] = {"presolve": "off", "mip_root_presolve_only": True}
 """How HiGHS solves an integer program whose word counts. Of 3,414 programs of a few columns (1.13.1) it called optimal
 what is not in 18 with its presolve, in 4 without, and in 2 if nodes are not presolved either; in those two it is within

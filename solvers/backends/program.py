@@ -19,8 +19,6 @@ from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.certified import MAX_INTEGERS, branch_and_bound
 from placekit.solvers.backends.highs import SOUND_OPTIONS, Highs
 
-__all__ = ["ABSOLUTE_SLACK", "RELATIVE_SLACK", "ROUNDING", "Program", "ProgramResult", "round_down"]
-
 logger = logging.getLogger(__name__)
 
 TOLERANCE = 1e-9

@@ -21,8 +21,6 @@ from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.certified import MAX_INTEGERS, branch_and_bound
 from placekit.solvers.backends.highs import SOUND_OPTIONS, Highs
 
-__all__ = ["HighsReport", "WatchedLp", "arrays_of", "solve_with_highs"]
-
 
 class WatchedLp(pulp.LpProblem):  # type: ignore[misc]  # PuLP is not typed
     """A PuLP model that says when it gets a row or a column.

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from placekit.model.platform import MEMORY_TOLERANCE
 
-__all__ = ["ROUNDING_ERROR", "TimeScale", "scale_bytes"]
-
 ROUNDING_ERROR = 2e-7
 """What the floors may cost together, relative to the best objective known: below the optimality tolerance."""
 MAX_UNITS = 2**42

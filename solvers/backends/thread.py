@@ -8,8 +8,6 @@ from time import perf_counter
 
 from placekit.solve.stop import is_wanted
 
-__all__ = ["GRACE_S", "run_beside"]
-
 POLL_S = 0.05
 """Seconds between two looks, in which Python sees signals."""
 GRACE_S = 0.5

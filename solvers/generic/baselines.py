@@ -17,8 +17,6 @@ from placekit.solvers.generic.class_order import needs_chain
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.scoring import Scorer
 
-__all__ = ["RandomParams", "RandomSearch", "RoundRobin", "SingleDevice", "offer_single_devices"]
-
 BATCH_ENTRIES = 2**16
 """Ops times placements that are drawn between two looks at whether to stop, about."""
 SAMPLES = 1000

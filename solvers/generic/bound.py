@@ -13,8 +13,6 @@ from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.pipedream import PipeDream, PipeDreamParams
 
-__all__ = ["DEFAULT_TIME_LIMIT_S", "BoundMethod", "KeepBound", "QuickBound", "recorded"]
-
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
 PIPEDREAM_UP_TO = 10_000

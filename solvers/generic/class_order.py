@@ -10,8 +10,6 @@ from placekit.model.graph import topological_order
 from placekit.model.problem import Problem
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["class_order", "device_work_s", "main_group", "needs_chain", "total_time_s"]
-
 
 def needs_chain(problem: Problem) -> bool:
     """Return True if parts must not wait for each other: under a contiguity, or as calls of accelerators."""

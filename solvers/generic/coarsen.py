@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.graph import components, distinct, number_by_first, sum_by, topological_order
-from placekit.model.problem import Problem
+from placekit.model.problem import O_co, Problem
 from placekit.model.teams import pins_of_classes
-from placekit.objectives.base import O_co
-
-__all__ = ["Contraction", "contract", "join_classes", "merge_free_leaves", "merge_leaves"]
 
 MAX_VISITED = 2_000
 """Classes that are visited to tell whether one neighbour leads to all others; beyond it a leaf stays on its own."""

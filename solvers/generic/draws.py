@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 
-__all__ = ["below", "shuffled"]
-
 
 @njit(inline=True)
 def below(count: int) -> int:

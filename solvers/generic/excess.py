@@ -31,8 +31,6 @@ from placekit.solvers.generic.draws import below
 from placekit.solvers.generic.enumeration.method import enumerate_first, is_first
 from placekit.solvers.generic.repair import move_to_allowed
 
-__all__ = ["CONTIGUITIES", "FREE", "Room", "excess", "find_feasible", "num_breaks", "room_of"]
-
 FREE, CONVEX, ACYCLIC = 0, 1, 2
 CONTIGUITIES = {Contiguity.NONE: FREE, Contiguity.CONVEX: CONVEX, Contiguity.ACYCLIC: ACYCLIC}
 """Contiguities as the kernels name them."""

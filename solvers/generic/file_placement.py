@@ -24,8 +24,6 @@ from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.params import read_params
 from placekit.solve.stop import StopReason
 
-__all__ = ["FileParams", "FilePlacement"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileParams:

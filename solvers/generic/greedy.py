@@ -29,8 +29,6 @@ from placekit.solvers.generic.class_order import class_order, device_work_s, mai
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.teams.fixed import on_partitions
 
-__all__ = ["Greedy"]
-
 GROWTH = 1.1
 """The average load is raised by this factor when memory does not suffice."""
 

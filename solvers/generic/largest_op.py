@@ -5,8 +5,6 @@ from __future__ import annotations
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.problem import Problem
 
-__all__ = ["largest_op"]
-
 
 def largest_op(problem: Problem) -> tuple[float, str]:
     """Bound in seconds by the work that cannot be divided, with its name: the objective's `quick_bound`.

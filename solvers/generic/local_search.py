@@ -26,8 +26,6 @@ from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.scoring import Scorer
 from placekit.solvers.params import PATIENCE, LocalSearchParams
 
-__all__ = ["LocalSearch"]
-
 BATCH = 32
 """Proposals that are scored together."""
 FIRST_STEPS = 10

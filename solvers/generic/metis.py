@@ -39,8 +39,6 @@ from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
 from placekit.solvers.generic.teams.fixed import on_partitions
 
-__all__ = ["Metis", "PartitionParams", "WeightedGraph", "expand_nets", "quiet_stdout"]
-
 logger = logging.getLogger(__name__)
 
 RESOLUTION = 1_000_000

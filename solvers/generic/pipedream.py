@@ -42,8 +42,6 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.class_order import class_order, main_group, total_time_s
 from placekit.solvers.generic.coarsen import Contraction, contract
 
-__all__ = ["PipeDream", "PipeDreamParams"]
-
 _BRANCHES = ("contract", "cut")
 LOOK_EVERY = 100
 """Places between two looks at whether to stop: of 100,000 layers some hundredths of a second."""

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from placekit.solvers.generic.class_order import class_order, total_time_s
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["make_acyclic", "move_to_allowed", "relieve_memory"]
-
 
 def move_to_allowed(contraction: Contraction, device: NDArray[np.int64]) -> NDArray[np.int64]:
     """Move every class from a forbidden device to the least loaded device that is allowed.

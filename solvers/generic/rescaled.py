@@ -7,8 +7,6 @@ from collections.abc import Callable
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 
-__all__ = ["rescaled"]
-
 
 def rescaled(run: Run, solve: Callable[[float | None], StopReason]) -> StopReason:
     """Solve a program, again if its optimum is so far below the scale that rounding hides a part of the gap.

@@ -11,8 +11,6 @@ from placekit.model.placement import Placement
 from placekit.objectives import BatchScore
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["Scorer"]
-
 
 class Scorer:
     """Scores placements of classes by the objective's batches if it has them, else one by one.

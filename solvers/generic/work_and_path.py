@@ -25,8 +25,6 @@ from placekit.solve.certificates import Prices
 from placekit.solve.method import Run
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 
-__all__ = ["longest_path_s", "raise_bounds_at_once", "shared_work"]
-
 ROUNDS = 10
 """Updates of the weights from each of two starts."""
 STEP = 1.0

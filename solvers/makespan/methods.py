@@ -15,8 +15,6 @@ from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.params import LocalSearchParams
 
-__all__ = ["MakespanBound", "MakespanCpsat", "MakespanLocalSearch"]
-
 
 def _begin(run: Run[Makespan]) -> None:
     offer_single_devices(run)

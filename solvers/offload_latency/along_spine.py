@@ -14,8 +14,6 @@ from placekit.solvers.offload_latency.plans import assign_devices, insert_nodes,
 from placekit.solvers.offload_latency.series import Series, along_order, decompose
 from placekit.solvers.offload_latency.series_program import Plan, solve_series
 
-__all__ = ["SERIES_PROGRAM", "offer_plan", "solve_along_spine"]
-
 SERIES_PROGRAM = "series program"
 MAX_IDEALS = (5_000, 16_000, 50_000)
 """Ideals of the series program, one size after the other: each takes about ten times as long as the one before."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.solvers.generic.excess import FREE, num_breaks
 
-__all__ = ["Places", "anneal", "burden"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

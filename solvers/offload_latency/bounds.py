@@ -10,8 +10,6 @@ from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
-__all__ = ["CRITICAL_PATH", "critical_path", "earliest_ends", "longest_latency", "rounded_down"]
-
 CRITICAL_PATH = "critical path with transfers"
 
 

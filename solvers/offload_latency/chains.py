@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.solvers.offload_latency.series import Series
 
-__all__ = ["Chains", "chains_of", "one_call"]
-
 MAX_CHAINS = 6
 """Chains of a gap that are looked at."""
 MAX_STEPS = 16

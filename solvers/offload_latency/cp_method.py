@@ -20,8 +20,6 @@ from placekit.solvers.offload_latency.cp_model import OffloadModel, count_litera
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
 
-__all__ = ["solve_offload_program"]
-
 
 def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int]) -> StopReason:
     """Build the model, start it from the best known placement, and solve it.

@@ -44,8 +44,6 @@ from placekit.solvers.backends.scale import TimeScale, scale_bytes
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
 
-__all__ = ["OffloadModel", "count_literals"]
-
 
 class OffloadModel:
     """Program with its variables, and the translation between placements and hints.

@@ -20,13 +20,6 @@ from placekit.solvers.offload_latency.plans import placement_of
 from placekit.solvers.offload_latency.search import search_offload
 from placekit.solvers.params import LocalSearchParams
 
-__all__ = [
-    "bound_offload",
-    "open_offload",
-    "search_before",
-    "solve_offload",
-]
-
 START_SHARE = 0.2
 """Share of the time limit that the annealing before a program may take."""
 

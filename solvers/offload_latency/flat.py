@@ -19,8 +19,6 @@ from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
 from placekit.solvers.generic.coarsen import Contraction, contract
 
-__all__ = ["OffloadProblem", "flatten_calls"]
-
 
 @dataclass(frozen=True, eq=False)
 class OffloadProblem:

@@ -13,8 +13,6 @@ import numpy as np
 
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
-__all__ = ["free_followers", "memory_is_moot"]
-
 
 def memory_is_moot(flat: OffloadProblem) -> bool:
     """Tell whether every accelerator could hold all nodes."""

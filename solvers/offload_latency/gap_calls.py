@@ -31,8 +31,6 @@ from placekit.solve.method import Run
 from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 
-__all__ = ["Inside", "Waits", "gap_problem", "look_inside"]
-
 SHARE = 0.25
 """Share of the time left that all gaps together may take."""
 DEFAULT_S = 60.0

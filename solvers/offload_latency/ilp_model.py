@@ -39,8 +39,6 @@ from placekit.solvers.backends.pulp_highs import WatchedLp
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
 
-__all__ = ["OffloadIlp", "count_coefficients"]
-
 LATEST = CEILING * (1 + 1e-6)
 """Upper end of all times: the placement that is known stays inside."""
 

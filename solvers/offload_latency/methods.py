@@ -18,14 +18,6 @@ from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.params import DpParams, LocalSearchParams
 
-__all__ = [
-    "OffloadLatencyBound",
-    "OffloadLatencyCpsat",
-    "OffloadLatencyDp",
-    "OffloadLatencyIlp",
-    "OffloadLatencyLocalSearch",
-]
-
 
 class OffloadLatencyDp(Method):
     """Series program (:mod:`placekit.solvers.offload_latency.series_program`) with a moment of annealing."""

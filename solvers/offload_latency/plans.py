@@ -11,17 +11,6 @@ from placekit.model.graph import topological_order
 from placekit.model.placement import Placement
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
-__all__ = [
-    "assign_devices",
-    "equal_slots",
-    "host_of_node",
-    "insert_nodes",
-    "node_places",
-    "ordered_slots",
-    "placement_at",
-    "placement_of",
-]
-
 
 def host_of_node(flat: OffloadProblem) -> NDArray[np.int64]:
     """Return the fastest host of each node ``[N]``, by device index; -1 for none."""

@@ -19,8 +19,6 @@ from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import host_of_node, node_places, placement_at
 from placekit.solvers.params import PATIENCE, LocalSearchParams
 
-__all__ = ["places_from", "places_of", "search_offload"]
-
 FIRST_STEPS = 20
 """Proposals per node in the first round; doubled from round to round up to the parameter."""
 BLOCK = 2_000_000

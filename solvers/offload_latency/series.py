@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from placekit.model.graph import topological_order
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
-__all__ = ["Series", "along_order", "decompose"]
-
 WORD = 63
 """Nodes of a gap, at most: an ideal is the bits of one whole number."""
 FEWEST = 200

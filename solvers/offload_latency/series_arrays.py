@@ -14,17 +14,6 @@ from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.series import Series
 from placekit.solvers.offload_latency.series_kernels import Gap, Sums
 
-__all__ = [
-    "fewer_calls",
-    "gap_of",
-    "host_paths",
-    "inputs_of",
-    "last_nodes_of",
-    "merged_groups",
-    "out_times",
-    "sums_of",
-]
-
 MAX_STATES = 64
 """Numbers of calls of each group, in all combinations."""
 MAX_CHOICES = 40

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.solvers.offload_latency.chains import Chains, one_call
 
-__all__ = ["Gap", "Sums", "Table", "relax_gap", "relax_spine_calls"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

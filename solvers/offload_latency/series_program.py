@@ -56,8 +56,6 @@ from placekit.solvers.offload_latency.series_arrays import (
 )
 from placekit.solvers.offload_latency.series_kernels import Sums, Table, relax_gap, relax_spine_calls
 
-__all__ = ["Plan", "solve_series"]
-
 CHUNK = 64
 """Ideals between two looks at whether to stop."""
 

@@ -21,8 +21,6 @@ from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
 
-__all__ = ["Auto", "plan"]
-
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
 PROGRAM_UP_TO = 2_000

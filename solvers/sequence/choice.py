@@ -22,8 +22,6 @@ from placekit.solve.solve import solve
 from placekit.solve.stop import MaxRuntime, Stop, StopReason
 from placekit.solvers.generic.work_and_path import shared_work
 
-__all__ = ["Compared", "solve_best"]
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:

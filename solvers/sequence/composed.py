@@ -13,8 +13,6 @@ from placekit.solve.relaxed import why_not
 from placekit.solve.stop import StopReason
 from placekit.solvers.sequence.stages import Stage, run_stages
 
-__all__ = ["Composed"]
-
 
 class Composed(Method):
     """A row of methods as one: placements, bounds and the trace go on from one to the next.

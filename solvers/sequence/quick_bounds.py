@@ -21,8 +21,6 @@ from placekit.objectives import Makespan, Throughput
 from placekit.solve.method import Run
 from placekit.solve.stop import wanted_while
 
-__all__ = ["raise_quick_bounds"]
-
 QUICK_S = 1.0
 """Seconds that all of them together may take."""
 QUICK_SHARE = 0.1

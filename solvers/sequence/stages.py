@@ -16,8 +16,6 @@ from placekit.solve.registry import get_method
 from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
 
-__all__ = ["Stage", "run_stages"]
-
 POLL_S = 0.05
 """Seconds between two looks at whether to stop."""
 

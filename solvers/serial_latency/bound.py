@@ -23,8 +23,6 @@ from placekit.solvers.serial_latency.flow import FLOAT_SLACK
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.paths import price_paths
 
-__all__ = ["SerialLatencyBound", "fewest_subgraphs", "lower_bounds", "serial_latency_bound", "with_subgraphs"]
-
 
 def fewest_subgraphs(contraction: Contraction) -> int:
     """Return a number of subgraphs that every feasible placement has: one per device that must be used.

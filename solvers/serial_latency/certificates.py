@@ -21,8 +21,6 @@ from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.serial_latency.flow import Cut
 from placekit.solvers.serial_latency.labels import Labels
 
-__all__ = ["PathWeights", "cut_prices", "directed_prices", "flow_prices", "joint_flow"]
-
 MOST_PINS = 200_000
 """Largest number of pins for which a certificate is written, in about a second."""
 DIGITS = 48

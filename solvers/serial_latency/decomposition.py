@@ -30,8 +30,6 @@ from numpy.typing import NDArray
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK, CutCost
 from placekit.solvers.serial_latency.labels import Labels
 
-__all__ = ["Decomposed", "decomposition_bounds"]
-
 PATIENCE = 3
 """Rounds without a better bound after which the steps are halved."""
 SMALLEST_STEP = 0.02

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem
 
-__all__ = ["descend"]
-
 
 def descend(flat: FlatProblem, device: NDArray[np.int64], max_sweeps: int = 20) -> NDArray[np.int64]:
     """Return ``[C]`` devices that no single move improves, or the devices after `max_sweeps` sweeps.

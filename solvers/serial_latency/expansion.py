@@ -34,8 +34,6 @@ from numpy.typing import NDArray
 from placekit.solvers.serial_latency.flow import Cut, CutCost, Nets
 from placekit.solvers.serial_latency.labels import Labels
 
-__all__ = ["best_labels", "expand_label", "expansion_cost", "expansions"]
-
 
 def expansion_cost(labels: Labels, label: NDArray[np.int64], alpha: int) -> tuple[CutCost, float]:
     """Return the cost of moving classes to `alpha` (the first side), and a constant to add.

@@ -49,8 +49,6 @@ from placekit.model.errors import SolverUnavailableError
 from placekit.model.graph import sum_by
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 
-__all__ = ["FLOAT_SLACK", "Cut", "CutCost", "Nets", "closure"]
-
 FLOAT_SLACK = 1e-12
 """Relative amount taken off every bound, for the rounding of sums here and in the judge."""
 ROUNDING_ERROR = 4e-10

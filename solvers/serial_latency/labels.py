@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.serial_latency.flow import Nets
 
-__all__ = ["Labels", "labels_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Labels:

@@ -35,8 +35,6 @@ from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["LevelModel", "most_levels"]
-
 
 def most_levels(contraction: Contraction[SerialLatency], ceiling_s: float | None, floor_s: float) -> int:
     """Return the highest level in any placement better than `ceiling_s`.

@@ -32,8 +32,6 @@ from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut, CutCost
 from placekit.solvers.serial_latency.labels import Labels
 
-__all__ = ["PricedCut", "priced_cuts"]
-
 MAX_CUTS = 60
 """Largest number of cuts: a safeguard against rounding."""
 

@@ -49,8 +49,6 @@ from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths
 
-__all__ = ["MinCut", "MinCutParams"]
-
 logger = logging.getLogger(__name__)
 
 MAX_ILP_SIZE = 300_000

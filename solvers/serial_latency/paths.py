@@ -36,8 +36,6 @@ from placekit.solvers.serial_latency.expansion import best_labels
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut
 from placekit.solvers.serial_latency.labels import Labels
 
-__all__ = ["PathCut", "price_paths"]
-
 MAX_CUTS = 60
 """Rounds of the game; the last third hardly improves the bound."""
 

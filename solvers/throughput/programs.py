@@ -14,8 +14,6 @@ from placekit.solvers.params import LocalSearchParams
 from placekit.solvers.throughput.dp.linear import offer_best_chains, offer_team_chains
 from placekit.solvers.throughput.local_search.multilevel import search
 
-__all__ = ["ThroughputCpsat", "ThroughputIlp"]
-
 LOCAL_SEARCH_FROM = 100
 """Classes times devices above which a local search gives the constraint program its start."""
 START_SHARE = 0.1

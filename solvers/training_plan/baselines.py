@@ -28,8 +28,6 @@ from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanRun
 
-__all__ = ["DataParallel", "EqualSplit", "PipeDream2BW", "Pipeline", "PiperGreedy"]
-
 FINE = 1e-9
 """Relative gap to which baselines that search are narrowed."""
 

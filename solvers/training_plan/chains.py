@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.solvers.training_plan.knapsack import FITS, GAVE_UP, choose, holds
 
-__all__ = ["extend_chains", "stage_edges_s"]
-
 UNREACHED = 1 << 30
 
 

@@ -41,8 +41,6 @@ from placekit.solvers.training_plan.tables import Ideals, Tables, all_ideals, li
 from placekit.training.plan import TrainingPlan
 from placekit.training.result import PlanRun
 
-__all__ = ["Sweep", "TrainingDp", "TrainingDpParams"]
-
 IMPROVEMENT = 0.9 * OPTIMALITY_TOLERANCE
 """Smallest relative improvement that is searched for; far above the rounding of sums."""
 GROWTH = (1.01, 1.03, 1.1, 1.3)

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 
-__all__ = ["FITS", "GAVE_UP", "GREEDY", "TOO_MUCH", "choose", "holds"]
-
 FITS, TOO_MUCH, GAVE_UP = 1, 0, -1
 GREEDY = -1
 """Value of `max_nodes` that trades seconds for bytes greedily, without a proof."""

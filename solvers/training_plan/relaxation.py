@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from placekit.solvers.training_plan.tables import Ideals, Tables
 
-__all__ = ["Relaxation", "relax"]
-
 NUM_PRICES, FEWER_PRICES, MANY_IDEALS = 8, 4, 30_000
 """Prices per degree and row, the first is 0; the sums of eight prices fill one cache line."""
 EVERY_ROW, STEP = 16, 1.2

@@ -15,8 +15,6 @@ from placekit.solvers.training_plan.relaxation import relax
 from placekit.solvers.training_plan.tables import Ideals, Tables
 from placekit.training.plan import PlanStage, TrainingPlan
 
-__all__ = ["PlanSearch", "Stopped"]
-
 PAIRS_PER_CALL = 20_000_000
 """Pairs of ideals between two checks of the clock, usually a fraction of a second."""
 TIME_ROUNDING = 1e-11

@@ -14,8 +14,6 @@ from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult, PlanRun
 
-__all__ = ["PLAN_METHODS", "plan_method", "solve_plan"]
-
 
 class PlanMethod(Protocol):
     """Method that offers plans and bounds of a training problem to a run."""

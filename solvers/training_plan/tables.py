@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from placekit.training.problem import Choice, TrainingProblem
 
-__all__ = ["Ideals", "Tables", "all_ideals", "linear_orders", "some_ideals"]
-
 
 @dataclass(frozen=True)
 class Tables:

@@ -7,8 +7,9 @@ from rich.console import Console, RenderableType
 
 from placekit.cli.progress import SHOWN_AFTER_S, SolveLine, StepBar
 from placekit.cli.render import load_bar, load_table, result_lines
-from placekit.cli.units import format_bytes, format_time
+from placekit.cli.units import format_time
 from placekit.model.problem import Problem
+from placekit.model.sizes import format_bytes
 from placekit.objectives.evaluate import DeviceLoad
 from placekit.solve.result import Incumbent
 from placekit.solve.solve import solve

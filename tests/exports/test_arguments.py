@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.exports.arguments import GGUF_TENSORS, RuntimeArguments, runtime_arguments
+from placekit.exports.arguments import runtime_arguments
+from placekit.exports.llama_cpp import GGUF_TENSORS
+from placekit.exports.runtime_arguments import RuntimeArguments
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step

@@ -18,8 +18,6 @@ from typing import Any
 
 from placekit.machine import num_usable_cpus
 
-__all__ = ["Died", "limit_cpu", "messages"]
-
 MARGIN_CPU_S = 10.0
 """CPU seconds that a solve may take beyond its time limit: kernels are compiled meanwhile, and packages imported."""
 SILENT_S = 1800.0

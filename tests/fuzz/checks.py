@@ -22,8 +22,6 @@ from placekit.verification.verify import Outcome, verify
 from .apart import limit_cpu
 from .tight import max_questions, tight
 
-__all__ = ["ALWAYS_PROVES", "Asked", "Finding", "Rivals", "Told", "check", "check_result", "check_verified"]
-
 JUDGE_ROUNDING = 1e-12
 """Relative; two placements of one value may differ by as much when the judge adds up."""
 ALWAYS_PROVES = frozenset({"auto", "enumerate"})

@@ -32,8 +32,6 @@ from placekit.model.errors import PlacekitError
 from .files import KINDS, make_files, mend_digest
 from .mutations import broken
 
-__all__ = ["Ended", "main", "run_apart", "wrong"]
-
 MOST_S = 10.0
 MOST_BYTES = 4e9
 CODES = {0, 2, 3, 4, 5}

@@ -19,8 +19,6 @@ from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Platform
 from placekit.model.problem import Problem
 
-__all__ = ["KINDS", "SUITE", "Kind", "make_files", "mend_digest"]
-
 PLATFORM = """
 [[device]]
 name = "left"

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from placekit.model.platform import DirectLink
 from placekit.model.problem import Problem
 
-__all__ = ["with_links"]
-
 
 def with_links(
     rng: np.random.Generator, problem: Problem, draw: Callable[[tuple[int, int]], NDArray[np.float64]]

@@ -16,8 +16,6 @@ from placekit.model.memory import MemoryBlocks
 from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
 
-__all__ = ["minimise", "without_readers"]
-
 
 def minimise(problem: Problem, still_fails: Callable[[Problem], bool], may_go_on: Callable[[], bool]) -> Problem:
     """Return a smaller problem that `still_fails`: fewer ops, readers, devices and constraints, rounder numbers.

@@ -10,8 +10,6 @@ import re
 import zipfile
 from typing import Any
 
-__all__ = ["MARK", "ODD_VALUES", "broken", "damaged", "mangle", "mutate", "places"]
-
 MARK = "\x1b[2J\x07<script>fuzz</script>"
 """A name that a terminal or a browser would obey."""
 

@@ -13,8 +13,6 @@ from placekit.model.problem import Problem
 from placekit.objectives import Makespan, OffloadLatency
 from placekit.objectives.evaluate import evaluate
 
-__all__ = ["enumerated_optimum"]
-
 
 def enumerated_optimum(problem: Problem) -> float | None:
     """Return the optimum in seconds by enumeration; None if no placement is feasible.

@@ -10,15 +10,13 @@ import numpy as np
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.solve.result import Status
 from placekit.solve.stop import MaxRuntime
-from placekit.solvers.training_plan.solve import PLAN_METHODS, solve_plan
+from placekit.solvers.training_plan.solve import solve_plan
 from placekit.training.problem import Choice, Layer, TrainingProblem
 
 from .apart import limit_cpu
 from .checks import SLOW_CPU_S, Asked, Finding
 from .training_plans import brute_force, random_training_problem
 from .twists import HAIRS
-
-__all__ = ["PLAN_METHODS", "check_plan", "optimum_of_plans", "random_plan_problem"]
 
 ROUNDING = 1e-9
 """Relative; what the enumeration of plans may be off."""

@@ -23,8 +23,6 @@ from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLaten
 from .links import with_links
 from .twists import twisted
 
-__all__ = ["OBJECTIVE_NAMES", "random_problem"]
-
 MAX_PLACEMENTS = {"throughput": 400, "serial-latency": 400, "offload-latency": 200, "makespan": 64}
 """Placements to enumerate, at most: the judge takes some thousands a second, and more with orders and calls."""
 MAX_OPS = 8

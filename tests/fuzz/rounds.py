@@ -15,16 +15,15 @@ import numpy as np
 
 from placekit.io.problem_json import write_problem
 from placekit.model.problem import Problem
+from placekit.solvers.training_plan.solve import PLAN_METHODS
 from placekit.training.piper_json import write_piper
 
 from .apart import Died, limit_cpu, messages
 from .checks import Asked, Finding, Rivals, Told, check, check_verified
 from .minimise import minimise
 from .optimum import enumerated_optimum
-from .plans import PLAN_METHODS, check_plan, optimum_of_plans, random_plan_problem
+from .plans import check_plan, optimum_of_plans, random_plan_problem
 from .problems import random_problem
-
-__all__ = ["EXACT", "LEARNED", "SEARCHES", "Mode", "Options", "Solve", "minimise_hang", "rounds", "solves"]
 
 EXACT = ("auto", "enumerate", "bound", "dp", "ilp", "cpsat", "mincut")
 """Methods that prove something: they see every problem."""

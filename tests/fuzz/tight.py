@@ -23,8 +23,6 @@ import numpy as np
 import placekit.solvers
 from placekit.solve.stop import MaxRuntime, Progress, Stop, StopReason
 
-__all__ = ["SIZES", "MaxQuestions", "max_questions", "tight"]
-
 SIZES = re.compile(
     r"^(MAX|MOST|MANY|FEWEST|LARGE|LARGEST|LIGHT|WORD|CHUNK|BATCH|BLOCK|CANDIDATES|PATIENCE|FIRST_(STEPS|NODES|SIZE))(_|$)"
     r"|_(UP_TO|AT_ALL|FROM|PER_CALL|PER_SHARE)$"

@@ -12,8 +12,6 @@ from placekit.objectives import OffloadLatency
 
 from .minimise import without_readers
 
-__all__ = ["HAIRS", "twisted"]
-
 HAIRS = (1.0, 1.0, 1 - 1.1e-12, 1 - 0.9e-12, 1 + 1.1e-12, 1 - 1e-9, 1 + 1e-9, 1 - 1e-6, 1.05)
 """Memory limits as multiples of what a placement needs; the judge forgives 1e-12."""
 MAX_CALLS_TIMES_PLACEMENTS = 4_000

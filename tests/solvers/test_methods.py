@@ -12,7 +12,8 @@ from strategies import EXAMPLES
 import placekit as pk
 from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError, UnsupportedProblemError
 from placekit.solve import registry
-from placekit.solve.registry import METHODS, MethodEntry, get_method
+from placekit.solve.method_table import MethodEntry
+from placekit.solve.registry import METHODS, get_method
 from placekit.solve.relaxed import why_not
 from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 

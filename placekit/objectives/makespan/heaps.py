@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 
-__all__ = ["pop", "push"]
-
 
 @njit(inline=True)
 def push(keys: NDArray[np.float64], places: NDArray[np.int64], base: int, size: int, key: float, place: int) -> None:

@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 
 from placekit.model.problem import Problem
 
-__all__ = ["MakespanInstance", "csr_offsets", "frozen", "instance_of", "make_instance"]
-
-
 _KEPT = "_makespan_instance"
 """Where a problem keeps its arrays."""
 

@@ -16,8 +16,6 @@ from placekit.objectives.makespan.heaps import pop, push
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.moves import move_s
 
-__all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "run_in_order"]
-
 FIFO = 0
 """Dispatch rule: smallest (time at which the op became ready, topological position) first."""
 BY_PRIORITY = 1

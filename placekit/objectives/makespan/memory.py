@@ -11,8 +11,6 @@ from placekit.model.graph import sum_by
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.simulate import Timeline, Transfers
 
-__all__ = ["MemoryUse", "memory_use"]
-
 
 class MemoryUse(NamedTuple):
     """Memory of every device over time.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from placekit.kernels import njit
 from placekit.objectives.makespan.instance import MakespanInstance
 
-__all__ = ["move_s"]
-
 
 @njit(inline=True)
 def move_s(instance: MakespanInstance, tensor: int, source: int, target: int) -> float:

@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from placekit.model.problem import Problem
     from placekit.objectives.makespan.simulate import Timeline
 
-__all__ = ["Makespan"]
-
 _ORDERS = ("fifo", "upward-rank")
 
 

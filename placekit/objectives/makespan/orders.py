@@ -25,8 +25,6 @@ from placekit.objectives.makespan.moves import move_s
 from placekit.objectives.makespan.ranks import mean_upward_rank
 from placekit.objectives.makespan.simulate import Timeline, simulate, simulate_fifo
 
-__all__ = ["BestOrder", "best_order_batch", "placed_rank"]
-
 
 @njit
 def placed_rank(instance, device, rank):  # type: ignore[no-untyped-def]  # compiled

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.objectives.makespan.instance import MakespanInstance
 
-__all__ = ["downward_rank", "mean_time_s", "mean_transfer_s", "mean_upward_rank", "upward_rank"]
-
 
 def mean_time_s(instance: MakespanInstance) -> NDArray[np.float64]:
     """``[V]`` mean seconds of each op over the kinds that support it; 0 for an op that none supports."""

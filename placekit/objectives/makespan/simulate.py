@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.kernels import BY_PRIORITY, FIFO, dispatch, list_transfers, run_in_order
 
-__all__ = ["Timeline", "Transfers", "simulate", "simulate_fifo", "simulate_steps", "transfers_of"]
-
 
 class Timeline(NamedTuple):
     """When every op runs.

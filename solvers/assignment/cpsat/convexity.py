@@ -10,8 +10,6 @@ from ortools.sat.python import cp_model
 
 from placekit.solvers.assignment.cpsat.membership import Membership, Values
 
-__all__ = ["Convexity", "Gone"]
-
 Gone = dict[tuple[int, int], cp_model.IntVar]
 """``f`` of :mod:`placekit.solvers.assignment.cpsat.model` by op and slot: a path left the slot before the op."""
 

@@ -13,8 +13,6 @@ from placekit.model.graph import topological_order
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.assignment.ilp.slots import embed, slot_chain
 
-__all__ = ["ByDevice", "BySlot", "Membership", "Values", "interchangeable"]
-
 Values = dict[int, int]
 """Values of variables by their index in the model."""
 

@@ -12,8 +12,6 @@ from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row
 from placekit.solvers.backends.scale import scale_bytes
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["MemoryRows"]
-
 
 class MemoryRows:
     """Rows that keep every slot within its limit, added at the start or when an answer breaks the limit.

@@ -6,8 +6,6 @@ from placekit.machine import num_usable_cpus
 from placekit.solve.method import Method
 from placekit.solvers.params import CpsatParams
 
-__all__ = ["ONE_WORKER_UP_TO", "CpsatMethod", "num_workers"]
-
 ONE_WORKER_UP_TO = 1000
 """Largest number of variables for which one worker is enough; its answer is reproducible."""
 

@@ -41,8 +41,6 @@ from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["CpsatModel", "count_literals"]
-
 
 class CpsatModel:
     """Variables, constraints and objective, and conversion between placements and values.

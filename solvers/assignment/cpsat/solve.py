@@ -26,8 +26,6 @@ from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.rescaled import rescaled
 
-__all__ = ["AssignmentCpsat", "build_model", "solve_model"]
-
 NO_PRESOLVE_UP_TO = 200
 """Variables up to which a program is solved as it is. Presolve closes one of 500 variables in 0.2 s, and without it
 eight seconds do not."""

@@ -20,8 +20,6 @@ from placekit.model.graph import topological_order
 from placekit.solvers.assignment.ilp.slots import embed, slot_chain
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["AssignmentMembership", "Linear", "Membership", "OrderedMembership", "linear_row"]
-
 Linear = tuple[list[tuple[pulp.LpVariable, float]], float]
 """Terms (variable, coefficient) and a constant."""
 

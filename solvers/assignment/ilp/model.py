@@ -50,8 +50,6 @@ from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["CEILING", "IlpModel", "count_coefficients"]
-
 CEILING = 100.0
 """Value of the best known objective in the units of the program: solver tolerances are absolute."""
 

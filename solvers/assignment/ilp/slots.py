@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["embed", "slot_chain"]
-
 
 def slot_chain(counts: Sequence[int]) -> list[int]:
     """Return a sequence of group indices that contains every order of the multiset with these `counts`.

@@ -29,8 +29,6 @@ from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.params import IlpParams
 
-__all__ = ["AssignmentIlp", "IlpMethod"]
-
 SOLVER_SHARE = 0.8
 """Share of the remaining time for the solver; the rest is for proving its bound."""
 CLAIM_SLACK = 1e-5

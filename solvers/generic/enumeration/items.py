@@ -25,8 +25,6 @@ from placekit.model.problem import Problem
 from placekit.model.teams import teams_of
 from placekit.objectives import OffloadLatency
 
-__all__ = ["Beginnings", "Items", "items_of"]
-
 Beginnings = NDArray[np.int8]
 """``[B, k]`` place of each of the first k items."""
 

@@ -24,8 +24,6 @@ from placekit.solvers.generic.enumeration.items import Beginnings, Items, items_
 from placekit.solvers.generic.enumeration.scores import Score, score_for
 from placekit.solvers.generic.teams.partitions import partitions
 
-__all__ = ["MAX_PLACEMENTS", "Enumerate", "enumerate_first", "is_first", "is_small", "num_placements"]
-
 MAX_PLACEMENTS = 6_000_000
 """Placements up to which the method takes a problem: seconds, if no bound helped. Nine ops on five devices have two
 million, in all divisions into teams five."""

@@ -9,8 +9,6 @@ from placekit.kernels import njit
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.moves import move_s
 
-__all__ = ["best_order"]
-
 
 @njit
 def best_order(

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.solvers.generic.enumeration.items import Beginnings, Items
 
-__all__ = ["Score", "score_for"]
-
 Score = Callable[[Beginnings], NDArray[np.float64]]
 """``[B]`` seconds from ``[B, k]`` places; infinity where the beginning cannot be executed."""
 ROWS = 4096

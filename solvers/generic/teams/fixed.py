@@ -25,8 +25,6 @@ from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.teams.partitions import partitions
 
-__all__ = ["on_partitions", "promising", "team_problem", "with_fixed_teams"]
-
 Worker = TypeVar("Worker", bound=Method)
 
 

@@ -12,8 +12,6 @@ from placekit.model.problem import Problem
 from placekit.objectives import Throughput
 from placekit.solvers.generic.coarsen import Contraction, contract
 
-__all__ = ["crews", "equal_devices", "partitions"]
-
 Crew = tuple[int, ...]
 """How many devices of each group of equals form one team, ``[num_groups]``."""
 

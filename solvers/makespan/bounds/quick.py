@@ -14,8 +14,6 @@ from placekit.solvers.makespan.bounds.shared_work import MAX_OPS_SHARED, shared_
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["MAX_OPS_REFUTE", "Look", "look", "quick_bounds"]
-
 MAX_OPS_REFUTE = 2000
 """Ops up to which limits are refuted one after the other."""
 MAX_LOOKS = 4

@@ -42,8 +42,6 @@ from placekit.solve.certificates import SharedWork
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["MAX_OPS_SHARED", "Shares", "share_out", "shared_work", "shared_work_of_all"]
-
 MAX_OPS_SHARED = 20_000
 """Ops up to which the program is worth its time: a second, there."""
 MAX_THRESHOLDS = 16

@@ -50,8 +50,6 @@ from placekit.objectives.makespan.heaps import pop, push
 from placekit.solve.stop import is_wanted
 from placekit.solvers.makespan.schedule.tasks import Tasks, representatives
 
-__all__ = ["MAX_ANCESTORS", "Windows", "narrow"]
-
 MAX_ANCESTORS = 400
 """Ancestors of an op that its head looks at, nearest first."""
 MAX_LOOKS = 40_000_000

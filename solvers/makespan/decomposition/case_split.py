@@ -19,8 +19,6 @@ import numpy as np
 from placekit.solvers.makespan.bounds.quick import Look, look
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["refute_by_cases"]
-
 CANDIDATES = 8
 """Classes that are tried before one makes the cases."""
 FIRST_NODES = 60

@@ -31,8 +31,6 @@ from placekit.model.graph import number_by_first, sum_by
 from placekit.objectives.makespan.instance import csr_offsets, frozen
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
 
-__all__ = ["Stretch", "cut_stretch"]
-
 
 class Stretch(NamedTuple):
     """Free ops, and their problem.

@@ -30,8 +30,6 @@ from placekit.solvers.makespan.exact.proofs import Proof
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
 
-__all__ = ["bound_makespan", "limit_to_refute", "solve_makespan"]
-
 RESTART_GAIN, RESTART_AFTER_S = 0.005, 3.0
 """Relative gain since the model was built that is worth building it anew, with narrower windows; and seconds that every
 model gets at least."""

@@ -49,8 +49,6 @@ from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable
 
-__all__ = ["MakespanModel", "count_literals"]
-
 
 class MakespanModel:
     """Program with its variables, and the translation between schedules and values.

@@ -16,8 +16,6 @@ from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.makespan.search.local_search import search_makespan
 from placekit.solvers.params import LocalSearchParams
 
-__all__ = ["Proof"]
-
 ANNEALING = 0.15
 """Share of the rest of the time."""
 DEFAULT_S = 60.0

@@ -14,8 +14,6 @@ from placekit.objectives.makespan.heaps import pop, push
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.moves import move_s
 
-__all__ = ["schedule_earliest_start"]
-
 
 @njit
 def schedule_earliest_start(instance, place_of_op, favourite, wait_s):  # type: ignore[no-untyped-def]  # compiled

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from placekit.objectives.makespan.instance import MakespanInstance
 
-__all__ = ["MAX_EDGES", "Favourites", "favourite_children"]
-
 logger = logging.getLogger(__name__)
 
 MAX_EDGES = 10_000

@@ -14,8 +14,6 @@ from placekit.objectives.makespan.heaps import pop, push
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.moves import move_s
 
-__all__ = ["earliest_gap", "fill_gap", "schedule_by_priority"]
-
 
 @njit
 def schedule_by_priority(instance, priority, lookahead_s, wanted, has_insertion):  # type: ignore[no-untyped-def]

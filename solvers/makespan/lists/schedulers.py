@@ -38,8 +38,6 @@ from placekit.solvers.makespan.lists.earliest_start import schedule_earliest_sta
 from placekit.solvers.makespan.lists.favourite_children import favourite_children
 from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 
-__all__ = ["Heft", "ListSchedule", "ListScheduler", "MEtf", "MSct", "MTopo"]
-
 
 class ListSchedule(NamedTuple):
     """Schedule of a list scheduler.

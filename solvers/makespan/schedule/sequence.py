@@ -30,8 +30,6 @@ from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import MakespanInstance, instance_of
 from placekit.objectives.makespan.ranks import upward_rank
 
-__all__ = ["SequenceProblem", "Timeline", "decode", "empty_timeline", "makespan", "sequence_problem", "time_to_end"]
-
 
 class SequenceProblem(NamedTuple):
     """Makespan problem as arrays for the search kernels.

@@ -20,8 +20,6 @@ from placekit.model.graph import number_by_first
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import make_instance
 
-__all__ = ["Tasks", "make_tasks", "representatives"]
-
 
 @dataclass(frozen=True, eq=False)
 class Tasks:

@@ -13,8 +13,6 @@ from placekit.objectives.evaluate import Evaluation
 from placekit.solve.method import Run
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["Timetable", "by_start", "offer_timetable", "placement_of", "run_times", "timetable_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Timetable:

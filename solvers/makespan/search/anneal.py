@@ -22,8 +22,6 @@ from placekit.solvers.makespan.search.proposals import propose
 from placekit.solvers.makespan.search.trial import keeps, restore
 from placekit.solvers.makespan.search.walk import Walk, forget, settle, touched, trace, undo
 
-__all__ = ["anneal"]
-
 SORT_EVERY = 64
 """Accepted proposals between two sortings of the sequence by start time, which changes no schedule."""
 

@@ -12,8 +12,6 @@ from placekit.model.graph import sum_by
 from placekit.model.problem import Problem
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 
-__all__ = ["clustered"]
-
 NOISE = 1.0
 """Spread of the noise on the logarithm of the transfer times by which edges are sorted."""
 

@@ -15,8 +15,6 @@ from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.search.walk import Walk, empty_walk, load
 
-__all__ = ["HOT", "STRETCHES", "STRETCH_STEPS", "Best", "cycle", "sweep"]
-
 HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.03)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn.
 

@@ -20,8 +20,6 @@ from placekit.solvers.makespan.search.starts import known_starts, list_schedule,
 from placekit.solvers.makespan.search.walk import load
 from placekit.solvers.params import PATIENCE, LocalSearchParams
 
-__all__ = ["search_makespan"]
-
 FIRST_STEPS = 5
 """Proposals per op in the first cycle; doubled from cycle to cycle up to the parameter."""
 NUM_CYCLES = 8

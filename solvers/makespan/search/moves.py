@@ -9,8 +9,6 @@ from placekit.kernels import njit
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, ready_time
 from placekit.solvers.makespan.search.walk import NUM_CHANGED, SEGMENT_END, SEGMENT_START, STAMP, Walk, place, undo
 
-__all__ = ["exchange", "move_class", "move_group", "place_in_time", "pull", "push", "shift", "window"]
-
 
 @njit(inline=True, allocates=False)
 def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:

@@ -29,8 +29,6 @@ from placekit.solvers.makespan.search.moves import (
 )
 from placekit.solvers.makespan.search.walk import NOTHING, PATH_LENGTH, STAMP, TRANSFER, Walk
 
-__all__ = ["propose"]
-
 CRITICAL_SHARE = 0.6
 """Share of the proposals that are about an arc of the critical path."""
 NEIGHBOUR_SHARE = 0.6

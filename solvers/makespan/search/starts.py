@@ -14,8 +14,6 @@ from placekit.solve.method import Run
 from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 
-__all__ = ["Start", "known_starts", "list_schedule", "redispatch"]
-
 Start = tuple[NDArray[np.int64], NDArray[np.int64]]
 """``[V]`` device of every op, and ``[V]`` a topological order."""
 PACKINGS = 32

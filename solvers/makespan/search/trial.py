@@ -31,8 +31,6 @@ from placekit.solvers.makespan.schedule.sequence import (
 )
 from placekit.solvers.makespan.search.walk import NUM_CHANGED, Walk
 
-__all__ = ["keeps", "restore"]
-
 
 @njit(inline=True, allocates=False)
 def keeps(

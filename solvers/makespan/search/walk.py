@@ -21,8 +21,6 @@ from placekit.solvers.makespan.schedule.sequence import (
     time_to_end,
 )
 
-__all__ = ["Walk", "empty_walk", "forget", "load", "place", "settle", "touched", "trace", "undo"]
-
 NUM_CHANGED, SEGMENT_START, SEGMENT_END, STAMP, PATH_LENGTH = range(5)
 """Entries of `Walk.counters`."""
 SAME_DEVICE, TRANSFER, MACHINE, NOTHING = range(4)

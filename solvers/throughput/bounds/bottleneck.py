@@ -57,8 +57,6 @@ from placekit.solvers.backends.building import ARRAYS, Building, no_step, time_u
 from placekit.solvers.backends.program import Program
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 
-__all__ = ["BottleneckProgram", "bottleneck", "bottleneck_until_closed", "count_coefficients"]
-
 logger = logging.getLogger(__name__)
 
 CEILING = 100.0

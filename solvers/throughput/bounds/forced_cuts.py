@@ -32,8 +32,6 @@ from placekit.solvers.backends.program import round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 from placekit.solvers.throughput.bounds.machines import MachineProgram
 
-__all__ = ["MAX_CLASSES", "memory_forced_cuts"]
-
 logger = logging.getLogger(__name__)
 
 MAX_CLASSES = 2000

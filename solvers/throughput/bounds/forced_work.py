@@ -20,8 +20,6 @@ from placekit.model.problem import Problem
 from placekit.solvers.throughput.bounds.groups import machines_of
 from placekit.solvers.throughput.bounds.machines import MachineProgram
 
-__all__ = ["memory_forced_work"]
-
 
 def memory_forced_work(
     problem: Problem, *, time_limit_s: float = math.inf, should_stop: Callable[[], bool] | None = None

@@ -12,8 +12,6 @@ from placekit.model.problem import Problem
 from placekit.objectives import Throughput
 from placekit.solvers.generic.coarsen import Contraction, contract
 
-__all__ = ["Machines", "machines_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Machines:

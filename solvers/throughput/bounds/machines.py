@@ -52,9 +52,6 @@ from placekit.solvers.backends.building import ARRAYS, Building, no_step, time_u
 from placekit.solvers.backends.program import Program, round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 
-__all__ = ["MachineProgram", "certified_machines", "unrelated_machines"]
-
-
 logger = logging.getLogger(__name__)
 
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 
-__all__ = ["minimum_cut"]
-
 WORK_BETWEEN_LOOKS = 20_000_000
 """Steps between two looks at the clock: hundredths of a second."""
 

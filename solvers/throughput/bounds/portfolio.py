@@ -21,8 +21,6 @@ from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
 from placekit.solvers.throughput.bounds.machines import certified_machines
 
-__all__ = ["ThroughputBound", "lower_bounds"]
-
 
 def lower_bounds(
     problem: Problem[Throughput],

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.model.memory import BlockKind
 
-__all__ = ["CrewRows", "Ends", "IdealRows", "Limits", "extend_chains"]
-
 ACTIVATION, WEIGHT = int(BlockKind.ACTIVATION), int(BlockKind.WEIGHT)
 
 

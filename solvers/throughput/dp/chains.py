@@ -13,8 +13,6 @@ from placekit.solvers.throughput.dp.chain_kernels import CrewRows, Ends, IdealRo
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Chain, unpack
 
-__all__ = ["ChainSearch"]
-
 PAIRS_PER_CALL = 20_000_000
 """Pairs of ideals between two looks at the clock: a fraction of a second."""
 FIRST_SHARE = 0.05

@@ -40,8 +40,6 @@ from placekit.solvers.throughput.dp.light_leaves import relax_light_leaves
 from placekit.solvers.throughput.dp.linear import acyclic_only, offer_chains
 from placekit.solvers.throughput.dp.orders import named_orders
 
-__all__ = ["ThroughputDp"]
-
 MAX_NODES = 300_000_000
 """Most nodes of the search tree for ideals, some seconds."""
 IMPROVEMENT = 2e-10

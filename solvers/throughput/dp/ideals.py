@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.kernels import cut_of_prefixes, describe_ideals, enumerate_ideals
 
-__all__ = ["IdealSet", "merge_windows"]
-
 IDEALS_PER_SHARE = 30
 """Ideals with cheap cuts that are taken of each share of the work."""
 NODES_PER_CALL = 10_000_000

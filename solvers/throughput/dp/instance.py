@@ -37,8 +37,6 @@ from placekit.objectives import Throughput
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.teams.partitions import crews, equal_devices
 
-__all__ = ["Chain", "Crew", "Instance", "pack", "unpack"]
-
 Chain = list[tuple[NDArray[np.uint64], int]]
 """Blocks from first to last: the ideal after the block, and the crew that runs it."""
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from placekit.kernels import njit
 
-__all__ = ["cut_of_prefixes", "describe_ideals", "enumerate_ideals"]
-
 
 @njit
 def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring

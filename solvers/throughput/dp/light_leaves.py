@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from placekit.objectives import Throughput
 from placekit.solvers.generic.coarsen import Contraction, join_classes, merge_leaves
 
-__all__ = ["relax_light_leaves"]
-
 LIGHT = 0.01
 """Of the objective: seconds that the relaxation may forget of one leaf. More would leave a gap worth looking into."""
 

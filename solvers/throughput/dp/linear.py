@@ -29,8 +29,6 @@ from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.orders import named_orders
 
-__all__ = ["LinearDp", "LinearDpParams", "acyclic_only", "offer_best_chains", "offer_chains", "offer_team_chains"]
-
 MAX_PREFIXES = 1000
 """Prefixes of an order, unless another number is asked for."""
 COARSE_PREFIXES = 50

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from placekit.model.graph import topological_order
 from placekit.solvers.generic.coarsen import Contraction
 
-__all__ = ["named_orders", "order_by_key"]
-
 
 def order_by_key(contraction: Contraction, key: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the topological order that always takes the ready class with the smallest `key`. O((V + E) log V)."""

@@ -29,8 +29,6 @@ from placekit.solvers.throughput.local_search.state import (
     transfer_change,
 )
 
-__all__ = ["anneal"]
-
 OVERFLOW_WEIGHT = 10.0
 """Potential of one limit's worth of bytes above a limit: more than a few times a device's whole load at par."""
 SWAP_SHARE = 0.1

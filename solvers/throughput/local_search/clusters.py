@@ -16,8 +16,6 @@ from placekit.solvers.assignment.flat import FlatProblem, invert, with_order
 from placekit.solvers.generic.draws import shuffled
 from placekit.solvers.throughput.local_search.sorting import sort
 
-__all__ = ["coarsen", "find_clusters"]
-
 MAX_PINS = 64
 """Larger nets say little about which classes belong together, and cost their square."""
 

@@ -13,8 +13,6 @@ from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
 from placekit.solvers.throughput.local_search.state import State, empty_state, load_state
 
-__all__ = ["Cycle", "Solution", "run_cycle"]
-
 CHUNK = 100_000
 """Proposals between two looks at the clock: some hundredths of a second."""
 COLD = 0.003

@@ -26,8 +26,6 @@ from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.state import empty_state
 
-__all__ = ["ThroughputLocalSearch", "search"]
-
 FIRST_STEPS = 50
 """Proposals per class in the first cycle; doubled from cycle to cycle up to the parameter."""
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 
-__all__ = ["sort"]
-
 
 @njit(inner=True)
 def sort(values: NDArray[np.float64] | NDArray[np.int64], begin: int, end: int) -> None:

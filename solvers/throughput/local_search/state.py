@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem
 
-__all__ = ["State", "empty_state", "is_acyclic_after", "load_state", "move", "objective", "overflow", "transfer_change"]
-
 
 class State(NamedTuple):
     """A placement of classes and what follows from it.
