@@ -29,6 +29,8 @@ from placekit.solve.stop import StopReason, relative_gap
 
 FIT_FROM = 1000
 """Smallest size that a fit of growth looks at: below it, fixed costs hide the growth."""
+ANYTIME_S = (1.0, 3.0, 10.0, 60.0)
+"""Times that the table `anytime` looks at."""
 
 
 def named_tables(name: str, source: Source) -> list[tuple[str | None, Table]]:
@@ -149,6 +151,35 @@ def excess(source: Source) -> Titled:
         yield f"{objective}: {len(groups)} problems", Table(heads, tuple(lines))
 
 
+def anytime(source: Source) -> Titled:
+    """Mean percent above the best known placement after some seconds, over problems and seeds.
+
+    The time of a warm start counts. Nothing is said of a time at which a run has no placement yet, or was cut off.
+    """
+    for objective, members in objectives_of(source.groups).items():
+        groups = [group for group in members if group.best_s]
+        lines = []
+        for label in _shown(source, groups):
+            mine = [group for group in groups if label in group.rows]
+            cells = []
+            for time_s in ANYTIME_S:
+                above = [_percent_above(row, group.best_s, time_s) for group in mine for row in group.rows[label]]
+                known = [value for value in above if value is not None]
+                cells.append(_one_digit(fmean(known)) if len(known) == len(above) else NOTHING)
+            lines.append((label, f"{len(mine)}", *cells))
+        heads = ("percent above the best known", "problems", *(f"{time_s:g} s" for time_s in ANYTIME_S))
+        yield f"{objective}: {len(groups)} problems", Table(heads, tuple(lines))
+
+
+def _percent_above(row: Row, best_s: float | None, time_s: float) -> float | None:
+    """Return how far a run is above `best_s` after `time_s`; None without a placement, or if it was stopped before."""
+    before = row["warm_start_s"] or 0.0
+    if row["stop_reason"] == StopReason.TIME and time_s > (row["time_limit_s"] + before) * 1.001:
+        return None
+    found = [value for at, value, _ in row["trace"] or () if value is not None and at + before <= time_s]
+    return 100 * (found[-1] / best_s - 1) if found and best_s else None
+
+
 def _list_schedule_s(group: Group) -> float | None:
     """Return the objective of the list scheduler of a group; None without one."""
     listed = [value for label in ("heft", "greedy") if label in group.rows for value in group.objectives_s(label)]
@@ -265,6 +296,7 @@ TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
         "instances": instances,
         "spread": spread,
         "excess": excess,
+        "anytime": anytime,
         "growth": growth,
         "cost": cost,
         "plans": plans,

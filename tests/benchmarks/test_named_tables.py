@@ -107,6 +107,21 @@ def test_excess_is_a_mean_over_problems_and_seeds(written: Any) -> None:
     ]
 
 
+def test_anytime_tells_what_was_known_at_a_time(written: Any) -> None:
+    """A mean over seeds; a dash where a run had nothing yet or was cut off; the time of a warm start comes before."""
+    rows = [
+        row("a", 10.0, trace=[[0.5, 20.0, None], [5.0, 10.0, None]]),
+        row("a", 10.0, trace=[[0.5, 40.0, None], [50.0, 10.0, None]], seed=1),
+        row("late", 11.0, trace=[[2.0, 11.0, None]], warm_start="a", warm_start_s=3.0),
+        row("cut", 15.0, trace=[[0.1, 15.0, None]], time_limit_s=10.0, stop_reason="time"),
+    ]
+    assert lines("anytime", written(*rows)) == [
+        ("a", "1", "200.0", "200.0", "150.0", "0.0"),
+        ("late", "1", "-", "-", "10.0", "10.0"),
+        ("cut", "1", "50.0", "50.0", "50.0", "-"),
+    ]
+
+
 def test_growth_fits_what_came_to_its_end(written: Any) -> None:
     """Time is that of both methods of a warm start; an exact method without a proof is not fitted."""
     rows = [
