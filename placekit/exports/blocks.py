@@ -16,45 +16,22 @@ from placekit.model.platform import Platform
 
 @dataclass(frozen=True)
 class BlockPlacement:
-    """Device of every block of a placement.
+    """Device of every block of a placement."""
 
-    Parameters
-    ----------
-    block_of_op
-        ``[num_ops]`` number of the block, `BEFORE` or `BEHIND`.
-    rest_of_op
-        ``[num_ops]`` path inside the block; the whole name outside of blocks.
-    num_blocks
-        Blocks are numbered from 0.
-    is_work
-        ``[num_ops]`` True for ops that compute or hold something.
-    """
-
-    block_of_op: NDArray[np.int64]
-    rest_of_op: tuple[str, ...]
-    num_blocks: int
-    is_work: NDArray[np.bool_]
+    block_of_op: NDArray[np.int64]  # ``[num_ops]`` number of the block, `BEFORE` or `BEHIND`
+    rest_of_op: tuple[str, ...]  # ``[num_ops]`` path inside the block; the whole name outside of blocks
+    num_blocks: int  # blocks are numbered from 0
+    is_work: NDArray[np.bool_]  # ``[num_ops]`` True for ops that compute or hold something
 
 
 @dataclass(frozen=True)
 class BlockStage:
-    """A stage of whole blocks.
+    """A stage of whole blocks."""
 
-    Parameters
-    ----------
-    team
-        Name of the device, or of the team.
-    members
-        Devices of the team.
-    blocks
-        Numbers of its blocks, rising by one.
-    has_front, has_back
-        True if it holds what is before the first block, and what is behind the last one.
-    """
-
-    team: str
-    members: tuple[str, ...]
-    blocks: range
+    team: str  # name of the device, or of the team
+    members: tuple[str, ...]  # devices of the team
+    blocks: range  # numbers of its blocks, rising by one
+    # has_front, has_back: True if it holds what is before the first block, and what is behind the last one
     has_front: bool
     has_back: bool
 

@@ -32,30 +32,15 @@ _VISIBLE = {"CUDA": "CUDA_VISIBLE_DEVICES", "ROCm": "HIP_VISIBLE_DEVICES", "SYCL
 
 @dataclass(frozen=True)
 class RuntimeArguments:
-    """Arguments that start a runtime.
-
-    Parameters
-    ----------
-    runtime
-        Its name.
-    environment
-        Environment variables.
-    arguments
-        Arguments of its command.
-    devices
-        Devices of the stages, first to last: start the ranks, or list the devices, in this order.
-    config
-        Settings that go into a file of the runtime's.
-    file
-        Name of that file.
-    """
+    """Arguments that start a runtime."""
 
     runtime: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)  # environment variables
+    arguments: tuple[str, ...] = ()  # arguments of its command
+    # devices of the stages, first to last: start the ranks, or list the devices, in this order
     devices: tuple[str, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
-    file: str = "settings.yaml"
+    config: Mapping[str, Any] = field(default_factory=dict)  # settings that go into a file of the runtime's
+    file: str = "settings.yaml"  # name of that file
 
     @property
     def command(self) -> str:

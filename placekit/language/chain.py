@@ -41,20 +41,11 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Choice:
-    """A sort of stage: devices of a group with what they take together.
+    """A sort of stage: devices of a group with what they take together."""
 
-    Parameters
-    ----------
-    group
-        Group of interchangeable devices.
-    devices
-        Devices that a stage takes of the group.
-    cost_s
-        ``[num_blocks + 1, num_blocks + 1]`` seconds of a stage over blocks ``i .. j - 1``; infinite if it cannot be.
-    """
-
-    group: int
-    devices: int
+    group: int  # group of interchangeable devices
+    devices: int  # devices that a stage takes of the group
+    # ``[num_blocks + 1, num_blocks + 1]`` seconds of a stage over blocks ``i .. j - 1``; infinite if it cannot be.
     cost_s: NDArray[np.float64]
 
 
@@ -123,17 +114,9 @@ def best_chain(
 
 @dataclass(frozen=True)
 class Chain:
-    """Blocks of a problem in their only order.
+    """Blocks of a problem in their only order."""
 
-    Parameters
-    ----------
-    block_of_op
-        ``[num_ops]`` number of the block of every op.
-    num_blocks
-        Blocks.
-    """
-
-    block_of_op: NDArray[np.int64]
+    block_of_op: NDArray[np.int64]  # ``[num_ops]`` number of the block of every op
     num_blocks: int
 
 
@@ -285,23 +268,15 @@ class BlockChain(Method):
 
 @dataclass(frozen=True)
 class ChainPlan:
-    """The best plan of a chain of blocks.
+    """The best plan of a chain of blocks."""
 
-    Parameters
-    ----------
-    value
-        Seconds.
-    stages, choices, groups
-        Its stages, the sorts of stages of which they are, and the interchangeable devices of which these are.
-    is_sum
-        True for the sum of the stages' seconds, False for the largest.
-    """
-
-    value: float
+    value: float  # seconds
+    # stages, choices, groups: its stages, the sorts of stages of which they are, and the interchangeable devices of
+    # which these are
     stages: tuple[Stage, ...]
     choices: Sequence[Choice]
     groups: Sequence[tuple[int, ...]]
-    is_sum: bool
+    is_sum: bool  # True for the sum of the stages' seconds, False for the largest
 
     def of_size(self, devices: int) -> ChainPlan | None:
         """Return the best plan whose stages take as many devices each; None if there is none."""

@@ -20,63 +20,31 @@ PREDICTING = "multi-token prediction"
 
 @dataclass(frozen=True)
 class Part:
-    """A module of a model.
+    """A module of a model."""
 
-    Parameters
-    ----------
-    path
-        Module path, for example ``model.layers.3.self_attn.q_proj``.
-    op_type
-        Type of the op, for example ``"MatMul"``.
-    inputs
-        Paths of the parts whose outputs it reads; empty for inputs of the model.
-    width
-        Numbers that it writes of one token.
-    parameters, weight_bytes
-        Its weights, all experts included; weights that it shares with another part too.
-    experts, experts_per_token
-        Experts among which its weights are divided, and the active ones; 1 for a dense part.
-    flops
-        Floating-point operations of one token, active experts only.
-    pair_flops
-        Floating-point operations of one token and one token that it sees: in a prompt, and in a step of decoding.
-    cache_values
-        Numbers that it keeps of every token of a sequence.
-    heads, kv_heads
-        Query heads and key-value heads, among which tensor parallelism divides it; 0 without attention.
-    window
-        Number of last tokens that it keeps and sees; None for all.
-    state_bytes
-        Bytes that it keeps of a sequence of any length.
-    is_lookup
-        True if a token reads one row of the weights.
-    is_last
-        True if only the last token of a sequence passes it.
-    is_tower
-        True for a tower of another modality: its weights are held, and read once per prompt.
-    tensors
-        Names of its tensors in the file, or of its parameters.
-    """
-
-    path: str
-    op_type: str
-    inputs: tuple[str, ...] = ()
-    width: float = 0.0
+    path: str  # module path, for example ``model.layers.3.self_attn.q_proj``
+    op_type: str  # type of the op, for example ``"MatMul"``
+    inputs: tuple[str, ...] = ()  # paths of the parts whose outputs it reads; empty for inputs of the model
+    width: float = 0.0  # numbers that it writes of one token
+    # parameters, weight_bytes: its weights, all experts included; weights that it shares with another part too
     parameters: int = 0
     weight_bytes: float = 0.0
+    # experts, experts_per_token: experts among which its weights are divided, and the active ones; 1 for a dense part
     experts: int = 1
     experts_per_token: float = 1
-    flops: float = 0.0
+    flops: float = 0.0  # floating-point operations of one token, active experts only
+    # floating-point operations of one token and one token that it sees: in a prompt, and in a step of decoding
     pair_flops: tuple[float, float] = (0.0, 0.0)
-    cache_values: int = 0
+    cache_values: int = 0  # numbers that it keeps of every token of a sequence
+    # heads, kv_heads: query heads and key-value heads, among which tensor parallelism divides it; 0 without attention
     heads: int = 0
     kv_heads: int = 0
-    window: int | None = None
-    state_bytes: float = 0.0
-    is_lookup: bool = False
-    is_last: bool = False
-    is_tower: bool = False
-    tensors: tuple[str, ...] = ()
+    window: int | None = None  # number of last tokens that it keeps and sees; None for all
+    state_bytes: float = 0.0  # bytes that it keeps of a sequence of any length
+    is_lookup: bool = False  # True if a token reads one row of the weights
+    is_last: bool = False  # True if only the last token of a sequence passes it
+    is_tower: bool = False  # True for a tower of another modality: its weights are held, and read once per prompt
+    tensors: tuple[str, ...] = ()  # names of its tensors in the file, or of its parameters
 
     @property
     def active_share(self) -> float:
@@ -95,21 +63,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Block:
-    """Parts that stay together.
+    """Parts that stay together."""
 
-    Parameters
-    ----------
-    path
-        Module path, for example ``model.layers.3``.
-    kind
-        Words for what it is, for example ``"latent attention + 256 experts, 8 active, 1 shared"``.
-    parts
-        Its parts in the order in which they run.
-    """
-
-    path: str
-    kind: str
-    parts: tuple[Part, ...]
+    path: str  # module path, for example ``model.layers.3``
+    kind: str  # words for what it is, for example ``"latent attention + 256 experts, 8 active, 1 shared"``
+    parts: tuple[Part, ...]  # its parts in the order in which they run
 
     @property
     def parameters(self) -> int:
@@ -147,43 +105,29 @@ class Block:
 class ModelDescription:
     """A language model as blocks.
 
-    Parameters
-    ----------
-    name
-        Name of the model or of its file.
-    family
-        Family, as transformers or the file calls it.
-    hidden, vocab
-        Size of the hidden state, vocabulary size.
-    precision
-        Words for how weights are stored.
-    front, blocks, back
-        Parts before the blocks (embeddings, towers), blocks in order, and parts behind them (norm, head).
-    speculative
-        Blocks that predict further tokens (multi-token prediction). Servers load them only for speculation: they are
-        neither counted nor placed, unless `with_speculative` puts them behind the others.
-    shared
-        Bytes and parameters of weights that several parts use, and the paths of these parts: tied weights.
-    notes
-        Sentences about what is counted in a special way.
-
     Raises
     ------
     InvalidProblemError
         No blocks.
     """
 
-    name: str
-    family: str
+    name: str  # name of the model or of its file
+    family: str  # family, as transformers or the file calls it
+    # hidden, vocab: size of the hidden state, vocabulary size
     hidden: int
     vocab: int
-    precision: str
+    precision: str  # words for how weights are stored
+    # front, blocks, back: parts before the blocks (embeddings, towers), blocks in order, and parts behind them (norm,
+    # head)
     front: tuple[Part, ...]
     blocks: tuple[Block, ...]
     back: tuple[Part, ...]
+    # blocks that predict further tokens (multi-token prediction). Servers load them only for speculation: they are
+    # neither counted nor placed, unless `with_speculative` puts them behind the others.
     speculative: tuple[Block, ...] = ()
+    # bytes and parameters of weights that several parts use, and the paths of these parts: tied weights
     shared: tuple[tuple[float, int, tuple[str, ...]], ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences about what is counted in a special way
 
     def __post_init__(self) -> None:
         if not self.blocks:

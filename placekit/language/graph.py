@@ -28,24 +28,13 @@ OUTPUT = "output"
 
 @dataclass(frozen=True)
 class ModelStep:
-    """A step of a language model.
+    """A step of a language model."""
 
-    Parameters
-    ----------
-    graph
-        The ops: one per part, and the output.
-    parts
-        ``[num_ops - 1]`` part of every op but the output.
-    shared_weights
-        Bytes, and the ops that use them, of weights that several ops use.
-    num_front
-        Number of parts before the blocks.
-    """
-
-    graph: OpGraph
-    parts: tuple[Part, ...]
+    graph: OpGraph  # the ops: one per part, and the output
+    parts: tuple[Part, ...]  # ``[num_ops - 1]`` part of every op but the output
+    # bytes, and the ops that use them, of weights that several ops use
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
-    num_front: int = 0
+    num_front: int = 0  # number of parts before the blocks
 
     @property
     def weight_bytes(self) -> NDArray[np.float64]:

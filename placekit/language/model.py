@@ -41,20 +41,11 @@ Read = Callable[[Mapping[str, Sequence[int]]], ModelSource]
 
 @dataclass(frozen=True)
 class Caches:
-    """Ops of a model that hold its cache.
+    """Ops of a model that hold its cache."""
 
-    Parameters
-    ----------
-    values
-        ``[num_ops]`` numbers that an op keeps of one token of one sequence.
-    reader
-        ``[num_ops]`` attention op that reads what the op keeps; itself where nothing else does.
-    groups
-        Ops that must not be cut from each other: a cache, its attention, and what is between them.
-    """
-
-    values: NDArray[np.float64]
-    reader: NDArray[np.int64]
+    values: NDArray[np.float64]  # ``[num_ops]`` numbers that an op keeps of one token of one sequence
+    reader: NDArray[np.int64]  # ``[num_ops]`` attention op that reads what the op keeps; itself where nothing else does
+    # ops that must not be cut from each other: a cache, its attention, and what is between them
     groups: tuple[tuple[int, ...], ...]
 
 

@@ -153,23 +153,12 @@ def _kept_keys(module: Any, children: dict[str, Any]) -> Part | None:
 
 @dataclass
 class BlockReader:
-    """Reader of the blocks of a model.
+    """Reader of the blocks of a model."""
 
-    Parameters
-    ----------
-    where
-        File, for messages.
-    config
-        Configuration of the text model.
-    bytes_of
-        From the path of a parameter and the parameter to its bytes.
-    users
-        Bytes, numbers and users (paths of parts) of every parameter, by its identity; filled by reading.
-    """
-
-    where: str
-    config: Any
-    bytes_of: Callable[[str, Any], float]
+    where: str  # file, for messages
+    config: Any  # configuration of the text model
+    bytes_of: Callable[[str, Any], float]  # from the path of a parameter and the parameter to its bytes
+    # bytes, numbers and users (paths of parts) of every parameter, by its identity; filled by reading
     users: dict[int, tuple[float, int, tuple[str, ...]]] = field(default_factory=dict)
 
     def leaf(self, path: str, named: Sequence[tuple[str, Any]], module: Any, *inputs: str) -> Part:

@@ -47,22 +47,13 @@ class MakeTask(Protocol):
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """A plan and what it delivers.
+    """A plan and what it delivers."""
 
-    Parameters
-    ----------
-    runtime
-        Whose rules it follows; None for no runtime's.
-    task, result
-        The problem that was solved last, and its answer.
-    report
-        What the placement delivers; None without one.
-    """
-
-    runtime: ServingRuntime | None
+    runtime: ServingRuntime | None  # whose rules it follows; None for no runtime's
+    # task, result: the problem that was solved last, and its answer
     task: LanguageTask
     result: Result
-    report: ServingReport | None
+    report: ServingReport | None  # what the placement delivers; None without one
 
     @property
     def tokens_per_s(self) -> float:

@@ -20,26 +20,16 @@ from placekit.objectives.evaluate import evaluate
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Memory that a device holds.
-
-    Parameters
-    ----------
-    device
-        Its name.
-    weight_bytes, cache_bytes, activation_bytes
-        Weights, keys and values of all sequences in flight, and what is set aside for activations.
-    limit_bytes
-        Of the device; None for no limit.
-    most_sequences
-        Sequences in flight that fit beside the weights; None for any number.
-    """
+    """Memory that a device holds."""
 
     device: str
+    # weight_bytes, cache_bytes, activation_bytes: weights, keys and values of all sequences in flight, and what is set
+    # aside for activations
     weight_bytes: float
     cache_bytes: float
     activation_bytes: float
-    limit_bytes: float | None
-    most_sequences: int | None
+    limit_bytes: float | None  # of the device; None for no limit
+    most_sequences: int | None  # sequences in flight that fit beside the weights; None for any number
 
 
 @dataclass(frozen=True)

@@ -23,35 +23,18 @@ from placekit.model.platform import Platform
 
 @dataclass(frozen=True)
 class ServingRuntime:
-    """Rules of a runtime.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    host
-        What the CPU may hold: ``"none"``; ``"first"``, a run of the first blocks, and the embedding in any case;
-        ``"last"``, a run of the last blocks, computed on the first card; ``"any"`` run.
-    headroom
-        Share of every device's memory that the runtime leaves free.
-    chunk
-        Prompt tokens that a step of prefill computes; None for whole prompts.
-    goal
-        What its way to serve makes fast: the tokens of one batch (``"latency"``), or of all requests
-        (``"throughput"``).
-    is_parallel
-        True if it has tensor parallelism, one degree for all stages.
-    has_phases_apart
-        True if prefill and decode may be servers of their own.
-    """
+    """Rules of a runtime."""
 
     name: str
+    # what the CPU may hold: ``"none"``; ``"first"``, a run of the first blocks, and the embedding in any case;
+    # ``"last"``, a run of the last blocks, computed on the first card; ``"any"`` run
     host: Literal["none", "first", "last", "any"] = "none"
-    headroom: float = 0.10
-    chunk: int | None = None
+    headroom: float = 0.10  # share of every device's memory that the runtime leaves free
+    chunk: int | None = None  # prompt tokens that a step of prefill computes; None for whole prompts
+    # what its way to serve makes fast: the tokens of one batch (``"latency"``), or of all requests (``"throughput"``)
     goal: Literal["latency", "throughput"] = "throughput"
-    is_parallel: bool = True
-    has_phases_apart: bool = False
+    is_parallel: bool = True  # True if it has tensor parallelism, one degree for all stages
+    has_phases_apart: bool = False  # True if prefill and decode may be servers of their own
 
     def devices(self, platform: Platform) -> Platform:
         """Return the devices that the runtime can use.

@@ -14,24 +14,12 @@ MAX_TOKENS = 2**31
 
 @dataclass(frozen=True)
 class Phase:
-    """Steps of one shape that every request takes.
+    """Steps of one shape that every request takes."""
 
-    Parameters
-    ----------
-    name
-        ``"prefill"`` or ``"decode"``.
-    count
-        Steps of a request.
-    tokens
-        Tokens of a sequence that a step computes.
-    past
-        Tokens of a sequence that are in the cache before it, on average.
-    """
-
-    name: str
-    count: int
-    tokens: int
-    past: float
+    name: str  # ``"prefill"`` or ``"decode"``
+    count: int  # steps of a request
+    tokens: int  # tokens of a sequence that a step computes
+    past: float  # tokens of a sequence that are in the cache before it, on average
 
     @property
     def context(self) -> float:

@@ -44,40 +44,23 @@ Costs = Callable[[OpGraph], CostTable]
 
 @dataclass(frozen=True)
 class LanguageTask:
-    """A problem of serving a language model, with what its numbers are made of.
+    """A problem of serving a language model, with what its numbers are made of."""
 
-    Parameters
-    ----------
-    problem
-        The problem, for any method; its platform has the memory that activations leave.
-    serving
-        What is served.
-    costs_of_phase
-        Costs of one step, by name of the phase.
-    weight_bytes, cache_bytes
-        ``[num_ops]`` bytes of weights, and of keys and values of one sequence.
-    activation_bytes
-        Set aside on every device.
-    shared_weights
-        Bytes, and the ops that use them, of weights that several ops use; `weight_bytes` has them for each.
-    description
-        The model as blocks, if it was given as such.
-    hosted_blocks, hosted_bytes
-        Number of first blocks whose experts the host computes, and the weights of these, which only the host holds.
-    undivided
-        Of a task with prefill and decode on devices of their own, the one with both phases on the same devices.
-    """
-
-    problem: Problem[Any]
-    serving: Serving
-    costs_of_phase: Mapping[str, CostTable]
+    problem: Problem[Any]  # the problem, for any method; its platform has the memory that activations leave
+    serving: Serving  # what is served
+    costs_of_phase: Mapping[str, CostTable]  # costs of one step, by name of the phase
+    # weight_bytes, cache_bytes: ``[num_ops]`` bytes of weights, and of keys and values of one sequence
     weight_bytes: NDArray[np.float64]
     cache_bytes: NDArray[np.float64]
-    activation_bytes: float
+    activation_bytes: float  # set aside on every device
+    # bytes, and the ops that use them, of weights that several ops use; `weight_bytes` has them for each
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
-    description: ModelDescription | None = None
+    description: ModelDescription | None = None  # the model as blocks, if it was given as such
+    # hosted_blocks, hosted_bytes: number of first blocks whose experts the host computes, and the weights of these,
+    # which only the host holds
     hosted_blocks: int = 0
     hosted_bytes: float = 0.0
+    # of a task with prefill and decode on devices of their own, the one with both phases on the same devices
     undivided: LanguageTask | None = None
 
     __repr__ = short_repr

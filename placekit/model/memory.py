@@ -135,14 +135,9 @@ class MemoryBlocks:
 
 
 class MemoryUse(NamedTuple):
-    """Bytes on every device, by what they are for.
+    """Bytes on every device, by what they are for."""
 
-    Parameters
-    ----------
-    weights, activations, queues
-        ``[num_devices]`` bytes; activations at the time when they are most.
-    """
-
+    # weights, activations, queues: ``[num_devices]`` bytes; activations at the time when they are most
     weights: NDArray[np.float64]
     activations: NDArray[np.float64]
     queues: NDArray[np.float64]

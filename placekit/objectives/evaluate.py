@@ -27,34 +27,23 @@ from placekit.model.sizes import format_bytes_exactly
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """Load of one device per sample.
-
-    Parameters
-    ----------
-    device, kind
-        Names.
-    load_s, compute_s, transfer_s
-        Seconds per sample: combined as the objective says, of ops, and of transfers.
-    memory_bytes, memory_limit_bytes
-        Bytes occupied, and the limit (None for no limit).
-    num_ops
-        Number of ops.
-    team
-        Name of the device's team; None if it is by itself. Times are those of its share of the samples, memory and ops
-        are all that the team holds.
-    activation_bytes, queue_bytes
-        Of the bytes occupied, those of live tensors when they are most, and of queues; None if costs know only sums.
-    """
+    """Load of one device per sample."""
 
     device: str
     kind: str
+    # load_s, compute_s, transfer_s: seconds per sample: combined as the objective says, of ops, and of transfers
     load_s: float
     compute_s: float
     transfer_s: float
+    # memory_bytes, memory_limit_bytes: bytes occupied, and the limit (None for no limit)
     memory_bytes: float
     memory_limit_bytes: float | None
-    num_ops: int
+    num_ops: int  # number of ops
+    # name of the device's team; None if it is by itself. Times are those of its share of the samples, memory and ops
+    # are all that the team holds.
     team: str | None = None
+    # activation_bytes, queue_bytes: of the bytes occupied, those of live tensors when they are most, and of queues;
+    # None if costs know only sums
     activation_bytes: float | None = None
     queue_bytes: float | None = None
 

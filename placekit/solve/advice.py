@@ -27,39 +27,17 @@ _RANK: dict[Form, int] = {form: rank for rank, form in enumerate(get_args(Form))
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Facts beside the objectives of the alternatives.
+    """Facts beside the objectives of the alternatives."""
 
-    Parameters
-    ----------
-    error
-        Relative error of the costs, or of what was measured; None if it is not known.
-    error_of
-        Whose error it is, in words.
-    bound_s
-        Proven lower bound of the objective; None without one.
-    is_rate
-        True if objectives are seconds per sample of a stream, False if they are latencies.
-    latency_s
-        Latency of one sample, of a placement for throughput.
-    per_sample_s
-        Seconds per sample of a stream, of a placement for latency.
-    why_none
-        Why there is no placement; None if there is one.
-    sample
-        Name of a sample.
-    is_modelled
-        True if no cost was measured.
-    """
-
-    error: float | None = None
-    error_of: str = "the error of these costs"
-    bound_s: float | None = None
-    is_rate: bool = True
-    latency_s: float | None = None
-    per_sample_s: float | None = None
-    why_none: str | None = None
+    error: float | None = None  # relative error of the costs, or of what was measured; None if it is not known
+    error_of: str = "the error of these costs"  # whose error it is, in words
+    bound_s: float | None = None  # proven lower bound of the objective; None without one
+    is_rate: bool = True  # True if objectives are seconds per sample of a stream, False if they are latencies
+    latency_s: float | None = None  # latency of one sample, of a placement for throughput
+    per_sample_s: float | None = None  # seconds per sample of a stream, of a placement for latency
+    why_none: str | None = None  # why there is no placement; None if there is one
     sample: str = "sample"
-    is_modelled: bool = False
+    is_modelled: bool = False  # True if no cost was measured
 
     @property
     def tolerance(self) -> float:

@@ -39,30 +39,15 @@ WITH_PINNED = " with pinned ops elsewhere"
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way of running the whole model.
+    """One way of running the whole model."""
 
-    Parameters
-    ----------
-    name
-        Devices in use: ``"GPU"``, ``"all cores"``, ``"CPU.0+CPU.1"``.
-    form
-        Form of their use.
-    objective_s
-        Objective in seconds; None if a constraint is broken.
-    why_not
-        The first broken constraint; None if there is none.
-    placement
-        The placement of the problem; None for another platform, or for measured times.
-    violations
-        All broken constraints.
-    """
-
-    name: str
+    name: str  # devices in use: ``"GPU"``, ``"all cores"``, ``"CPU.0+CPU.1"``
     form: Form
-    objective_s: float | None
-    why_not: str | None = None
+    objective_s: float | None  # objective in seconds; None if a constraint is broken
+    why_not: str | None = None  # the first broken constraint; None if there is none
+    # the placement of the problem; None for another platform, or for measured times
     placement: Placement | None = field(default=None, compare=False)
-    violations: tuple[Violation, ...] = field(default=(), compare=False)
+    violations: tuple[Violation, ...] = field(default=(), compare=False)  # all broken constraints
 
     def to_dict(self) -> dict[str, Any]:
         """Return the alternative as JSON values, without the placement."""

@@ -30,17 +30,12 @@ def _rows(data: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SharedWork:
-    """Makespan: on each device the work of some ops fits between what precedes and what follows all of them.
-
-    Parameters
-    ----------
-    rows
-        (devices, ops, weight): on each of the devices, the work of those of the ops that run there; and what a second
-        of it is worth.
-    """
+    """Makespan: on each device the work of some ops fits between what precedes and what follows all of them."""
 
     kind: ClassVar[str] = "shared-work"
 
+    # (devices, ops, weight): on each of the devices, the work of those of the ops that run there; and what a second of
+    # it is worth
     rows: tuple[tuple[tuple[int, ...], tuple[int, ...], float], ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,17 +51,11 @@ class SharedWork:
 
 @dataclass(frozen=True, slots=True)
 class NoDevice:
-    """Infeasible: no device supports all ops of a group, holds them, and respects their pins.
-
-    Parameters
-    ----------
-    op
-        An op of the group.
-    """
+    """Infeasible: no device supports all ops of a group, holds them, and respects their pins."""
 
     kind: ClassVar[str] = "no-device"
 
-    op: int
+    op: int  # an op of the group
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as JSON values."""
@@ -80,17 +69,10 @@ class NoDevice:
 
 @dataclass(frozen=True, slots=True)
 class PricedNet:
-    """Tensors whose transfer times are handed out to groups that they all touch: a flow through the net.
-
-    Parameters
-    ----------
-    tensors
-        The tensors.
-    prices
-        (profile, op, seconds): what the group of the op pays, or receives if negative, on a device of the profile.
-    """
+    """Tensors whose transfer times are handed out to groups that they all touch: a flow through the net."""
 
     tensors: tuple[int, ...]
+    # (profile, op, seconds): what the group of the op pays, or receives if negative, on a device of the profile
     prices: tuple[tuple[int, int, float], ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,22 +87,13 @@ class PricedNet:
 
 @dataclass(frozen=True, slots=True)
 class PricedEdge:
-    """An edge that is a share of a path, whose device changes cost subgraphs: the two ends hand the cost out.
+    """An edge that is a share of a path, whose device changes cost subgraphs: the two ends hand the cost out."""
 
-    Parameters
-    ----------
-    sender, receiver
-        Its ops.
-    weight
-        Share of the path.
-    prices
-        As of `PricedNet`.
-    """
-
+    # sender, receiver: its ops
     sender: int
     receiver: int
-    weight: float
-    prices: tuple[tuple[int, int, float], ...]
+    weight: float  # share of the path
+    prices: tuple[tuple[int, int, float], ...]  # as of `PricedNet`
 
     def to_dict(self) -> dict[str, Any]:
         """Return the edge as JSON values: the prices as columns."""
@@ -135,34 +108,20 @@ class PricedEdge:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Dual multipliers: weights of devices, prices of memory and flows through nets; minimum cuts are among them.
-
-    Parameters
-    ----------
-    profile_of_device
-        ``[num_devices]`` the profile that each device is priced by.
-    work_weight, transfer_weight
-        ``[num_profiles][num_passes]`` weight of a second of work, and of transfers, on such a device. There are two
-        passes (forward, backward) for throughput under ``gpipe``, otherwise one.
-    memory_price
-        ``[num_profiles]`` seconds per byte.
-    op_weight
-        (op, ``[num_passes]`` weights): weight of the time of the group of the op, wherever it is.
-    nets
-        Flows through nets.
-    edges
-        Serial latency: edges of paths along which subgraphs are counted.
-    """
+    """Dual multipliers: weights of devices, prices of memory and flows through nets; minimum cuts are among them."""
 
     kind: ClassVar[str] = "prices"
 
-    profile_of_device: tuple[int, ...]
+    profile_of_device: tuple[int, ...]  # ``[num_devices]`` the profile that each device is priced by
+    # work_weight, transfer_weight: ``[num_profiles][num_passes]`` weight of a second of work, and of transfers, on such
+    # a device. There are two passes (forward, backward) for throughput under ``gpipe``, otherwise one.
     work_weight: tuple[tuple[float, ...], ...]
     transfer_weight: tuple[tuple[float, ...], ...]
-    memory_price: tuple[float, ...]
+    memory_price: tuple[float, ...]  # ``[num_profiles]`` seconds per byte
+    # (op, ``[num_passes]`` weights): weight of the time of the group of the op, wherever it is
     op_weight: tuple[tuple[int, tuple[float, ...]], ...] = ()
-    nets: tuple[PricedNet, ...] = ()
-    edges: tuple[PricedEdge, ...] = ()
+    nets: tuple[PricedNet, ...] = ()  # flows through nets
+    edges: tuple[PricedEdge, ...] = ()  # serial latency: edges of paths along which subgraphs are counted
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as JSON values."""
@@ -193,18 +152,11 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class OrderedPrices:
-    """Prices for placements in which one device comes before the other.
-
-    Parameters
-    ----------
-    prices
-        The prices.
-    order
-        (sender, receiver, seconds) of edges of the order graph: what the receiver pays, and the sender receives, on the
-        device that comes first.
-    """
+    """Prices for placements in which one device comes before the other."""
 
     prices: Prices
+    # (sender, receiver, seconds) of edges of the order graph: what the receiver pays, and the sender receives, on the
+    # device that comes first
     order: tuple[tuple[int, int, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -219,16 +171,11 @@ class OrderedPrices:
 
 @dataclass(frozen=True, slots=True)
 class Directions:
-    """Two devices under contiguity acyclic: one of them comes first, and both cases have prices.
-
-    Parameters
-    ----------
-    cases
-        Prices if device 0 comes first, and if device 1 does; None for a case without any placement.
-    """
+    """Two devices under contiguity acyclic: one of them comes first, and both cases have prices."""
 
     kind: ClassVar[str] = "directions"
 
+    # prices if device 0 comes first, and if device 1 does; None for a case without any placement
     cases: tuple[OrderedPrices | None, OrderedPrices | None]
 
     def to_dict(self) -> dict[str, Any]:

@@ -43,76 +43,40 @@ MOVES_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A tensor that crosses devices.
+    """A tensor that crosses devices."""
 
-    Parameters
-    ----------
-    op
-        The op that produces it.
-    source, targets
-        Device or team that the tensor leaves, and those that it enters.
-    num_bytes
-        Size of the tensor; 0 if not known.
-    cost_s
-        Seconds that all devices together spend on moving it.
-    bottleneck_cost_s
-        Seconds of these that the bottleneck device spends.
-    """
-
-    op: str
+    op: str  # the op that produces it
+    # source, targets: device or team that the tensor leaves, and those that it enters
     source: str
     targets: tuple[str, ...]
-    num_bytes: float
-    cost_s: float
-    bottleneck_cost_s: float
+    num_bytes: float  # size of the tensor; 0 if not known
+    cost_s: float  # seconds that all devices together spend on moving it
+    bottleneck_cost_s: float  # seconds of these that the bottleneck device spends
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move of one op, with all ops that must share its device, to another device or team.
+    """Move of one op, with all ops that must share its device, to another device or team."""
 
-    Parameters
-    ----------
-    op
-        The op, or the first of the ops that move together.
-    num_ops
-        Number of ops that move.
-    source, target
-        Device or team before and after the move.
-    objective_s, change_s
-        Objective after the move, and its change.
-    """
-
-    op: str
-    num_ops: int
+    op: str  # the op, or the first of the ops that move together
+    num_ops: int  # number of ops that move
+    # source, target: device or team before and after the move
     source: str
     target: str
+    # objective_s, change_s: objective after the move, and its change
     objective_s: float
     change_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Answer to a changed problem.
+    """Answer to a changed problem."""
 
-    Parameters
-    ----------
-    change
-        Description of the change.
-    constraint
-        Constraint that was dropped; None for more memory or devices, and for no change.
-    objective_s
-        The best objective found; None if no method supports the problem.
-    bound_s
-        The best bound proven: no placement of the changed problem is better.
-    method, time_s
-        Method that solved the problem, and its seconds.
-    """
-
-    change: str
-    constraint: str | None
-    objective_s: float | None
-    bound_s: float | None
+    change: str  # description of the change
+    constraint: str | None  # constraint that was dropped; None for more memory or devices, and for no change
+    objective_s: float | None  # the best objective found; None if no method supports the problem
+    bound_s: float | None  # the best bound proven: no placement of the changed problem is better
+    # method, time_s: method that solved the problem, and its seconds
     method: str | None
     time_s: float
 

@@ -27,46 +27,24 @@ def as_it_is(placement: Placement) -> Placement:
 
 @dataclass(frozen=True, eq=False)
 class Lift:
-    """Another problem, with the translation of its placements.
-
-    Parameters
-    ----------
-    problem
-        The other problem.
-    up
-        Translates a placement of the other problem to this one; a violation if that is impossible.
-    down
-        Translates a placement of this problem to the other one; None if that is impossible.
-    is_bound
-        True if the other problem is a relaxation, so that its bounds hold for this one.
-    certifies
-        True if a certificate of such a bound is also a certificate for this problem.
-    is_exact
-        True if both problems have the same optimum, so that both stop at the same gap.
-    """
+    """Another problem, with the translation of its placements."""
 
     problem: Problem
+    # translates a placement of the other problem to this one; a violation if that is impossible
     up: Callable[[Placement], Placement | Violation] = as_it_is
+    # translates a placement of this problem to the other one; None if that is impossible
     down: Callable[[Placement], Placement | None] = as_it_is
-    is_bound: bool = False
-    certifies: bool = True
-    is_exact: bool = False
+    is_bound: bool = False  # True if the other problem is a relaxation, so that its bounds hold for this one
+    certifies: bool = True  # True if a certificate of such a bound is also a certificate for this problem
+    is_exact: bool = False  # True if both problems have the same optimum, so that both stop at the same gap
 
 
 @dataclass(frozen=True)
 class Within:
-    """Stop criterion of an inner run: its own time limit, or the end of the outer run.
+    """Stop criterion of an inner run: its own time limit, or the end of the outer run."""
 
-    Parameters
-    ----------
-    run
-        The outer run.
-    seconds
-        Time limit of the inner run; infinity for none.
-    """
-
-    run: Run
-    seconds: float = math.inf
+    run: Run  # the outer run
+    seconds: float = math.inf  # time limit of the inner run; infinity for none
 
     @property
     def time_limit_s(self) -> float | None:

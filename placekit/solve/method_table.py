@@ -22,32 +22,16 @@ COMPOSED = "placekit.solvers.sequence.composed:Composed"
 
 @dataclass(frozen=True, slots=True)
 class MethodEntry:
-    """One method of the table.
+    """One method of the table."""
 
-    Parameters
-    ----------
-    target
-        ``module:Class``, or the class itself; or such by the name of the objective that it serves, `ANY` for others.
-    family
-        ``"baseline"``, ``"heuristic"``, ``"exact"``, ``"learned"`` or ``"hybrid"``.
-    guarantee
-        Guarantee of the method's answer.
-    requires
-        Packages that it imports.
-    extra
-        The extra that installs them; None for a base dependency.
-    argument
-        What must follow the colon in ``name:argument``; None if nothing must.
-    plugin
-        The entry point that brought it; None for placekit's own and for those that were registered.
-    """
-
+    # ``module:Class``, or the class itself; or such by the name of the objective that it serves, `ANY` for others
     target: Target | Mapping[str, Target]
-    family: str = "heuristic"
-    guarantee: str = "none"
-    requires: tuple[str, ...] = ()
-    extra: str | None = None
-    argument: str | None = None
+    family: str = "heuristic"  # ``"baseline"``, ``"heuristic"``, ``"exact"``, ``"learned"`` or ``"hybrid"``
+    guarantee: str = "none"  # guarantee of the method's answer
+    requires: tuple[str, ...] = ()  # packages that it imports
+    extra: str | None = None  # the extra that installs them; None for a base dependency
+    argument: str | None = None  # what must follow the colon in ``name:argument``; None if nothing must
+    # the entry point that brought it; None for placekit's own and for those that were registered
     plugin: EntryPoint | None = None
 
 

@@ -48,17 +48,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """One line of the trace: the best objective and the best bound at a time.
+    """One line of the trace: the best objective and the best bound at a time."""
 
-    Parameters
-    ----------
-    time_s
-        Seconds since `solve` was called.
-    objective, bound
-        Seconds; None while not known.
-    """
-
-    time_s: float
+    time_s: float  # seconds since `solve` was called
+    # objective, bound: seconds; None while not known
     objective: float | None
     bound: float | None
 

@@ -57,23 +57,12 @@ def relative_gap(objective: float | None, bound: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """State of a solve that stop criteria may look at.
+    """State of a solve that stop criteria may look at."""
 
-    Parameters
-    ----------
-    elapsed_s
-        Wall seconds since `solve` was called.
-    iterations
-        Evaluations so far.
-    stale_iterations
-        Evaluations since the best objective last improved.
-    objective, bound
-        Best objective and best bound so far, None while not known.
-    """
-
-    elapsed_s: float
-    iterations: int
-    stale_iterations: int = 0
+    elapsed_s: float  # wall seconds since `solve` was called
+    iterations: int  # evaluations so far
+    stale_iterations: int = 0  # evaluations since the best objective last improved
+    # objective, bound: best objective and best bound so far, None while not known
     objective: float | None = None
     bound: float | None = None
 

@@ -14,36 +14,16 @@ from placekit.model.problem import UNPINNED, Problem
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Worth of one device.
+    """Worth of one device."""
 
-    Parameters
-    ----------
-    device
-        Name of the device.
-    objective_s
-        Best objective found without the device, in seconds; None if none was found.
-    bound_s
-        Proven bound without the device; None without one.
-    factor
-        Speedup by the device: the objective without the device over the objective with it.
-    is_proven
-        True if no placement without the device is better than `objective_s`, or if there is none at all.
-    is_needed
-        True if it is proven that nothing is feasible without the device.
-    is_used
-        True if an op of the placement is on the device.
-    why_not
-        Why nothing was solved; None if something was.
-    """
-
-    device: str
-    objective_s: float | None
-    bound_s: float | None
-    factor: float | None
-    is_proven: bool
-    is_needed: bool = False
-    is_used: bool = True
-    why_not: str | None = None
+    device: str  # name of the device
+    objective_s: float | None  # best objective found without the device, in seconds; None if none was found
+    bound_s: float | None  # proven bound without the device; None without one
+    factor: float | None  # speedup by the device: the objective without the device over the objective with it
+    is_proven: bool  # True if no placement without the device is better than `objective_s`, or if there is none at all
+    is_needed: bool = False  # True if it is proven that nothing is feasible without the device
+    is_used: bool = True  # True if an op of the placement is on the device
+    why_not: str | None = None  # why nothing was solved; None if something was
 
 
 def worth_candidates(problem: Problem, placement: Placement) -> Iterator[tuple[int, bool]]:

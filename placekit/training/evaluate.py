@@ -36,30 +36,20 @@ PASSES, RECOMPUTED_PASSES = 3, 4
 
 @dataclass(frozen=True)
 class StageLoad:
-    """Time and memory of one stage, per microbatch and per device.
+    """Time and memory of one stage, per microbatch and per device."""
 
-    Parameters
-    ----------
-    compute_s, transfer_s, sync_s
-        Seconds per microbatch of layers, of edges between stages, and of gradients; `load_s` is their sum.
-    forward_s
-        Seconds of the forward pass in `compute_s`: a third, or a quarter with recomputation.
-    memory_bytes, held_bytes
-        Bytes on each device, in total and for each microbatch in flight.
-    in_flight
-        Number of microbatches that each device holds.
-    num_layers, data_degree, tensor_degree
-        Size and degrees of the stage.
-    """
-
+    # compute_s, transfer_s, sync_s: seconds per microbatch of layers, of edges between stages, and of gradients;
+    # `load_s` is their sum
     compute_s: float
     transfer_s: float
     sync_s: float
     load_s: float
-    forward_s: float
+    forward_s: float  # seconds of the forward pass in `compute_s`: a third, or a quarter with recomputation
+    # memory_bytes, held_bytes: bytes on each device, in total and for each microbatch in flight
     memory_bytes: float
     held_bytes: float
-    in_flight: int
+    in_flight: int  # number of microbatches that each device holds
+    # num_layers, data_degree, tensor_degree: size and degrees of the stage
     num_layers: int
     data_degree: int
     tensor_degree: int
@@ -67,21 +57,11 @@ class StageLoad:
 
 @dataclass(frozen=True)
 class PlanEvaluation:
-    """Judgement of a training plan.
+    """Judgement of a training plan."""
 
-    Parameters
-    ----------
-    objective
-        Seconds per microbatch of the slowest stage; None for a plan whose structure is invalid.
-    stages
-        Load of every stage.
-    violations
-        Broken constraints, with stage, layer and amount; empty if feasible.
-    """
-
-    objective: float | None
-    stages: tuple[StageLoad, ...]
-    violations: tuple[Violation, ...]
+    objective: float | None  # seconds per microbatch of the slowest stage; None for a plan whose structure is invalid
+    stages: tuple[StageLoad, ...]  # load of every stage
+    violations: tuple[Violation, ...]  # broken constraints, with stage, layer and amount; empty if feasible
 
     @property
     def is_feasible(self) -> bool:

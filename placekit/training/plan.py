@@ -9,23 +9,14 @@ from placekit.model.errors import InvalidProblemError
 
 @dataclass(frozen=True)
 class PlanStage:
-    """Stage of a training plan.
+    """Stage of a training plan."""
 
-    Parameters
-    ----------
-    layers
-        Ascending indices of layers.
-    data_degree, tensor_degree
-        Number of replicas that share the microbatches, and of devices that share a layer. The stage has their product
-        of devices.
-    choices
-        Index of the choice of every layer, in the order of `layers`.
-    """
-
-    layers: tuple[int, ...]
+    layers: tuple[int, ...]  # ascending indices of layers
+    # data_degree, tensor_degree: number of replicas that share the microbatches, and of devices that share a layer. The
+    # stage has their product of devices.
     data_degree: int
     tensor_degree: int
-    choices: tuple[int, ...]
+    choices: tuple[int, ...]  # index of the choice of every layer, in the order of `layers`
 
     def __post_init__(self) -> None:
         if len(self.layers) != len(self.choices):

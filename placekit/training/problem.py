@@ -20,30 +20,18 @@ from placekit.model.errors import InvalidProblemError
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to run a layer at one tensor-parallel degree.
+    """One way to run a layer at one tensor-parallel degree."""
 
-    Parameters
-    ----------
-    name
-        Name of the choice, such as ``"vanilla"`` or ``"activation recomp"``.
-    time_s
-        Seconds per microbatch, forward and backward together.
-    parameter_bytes
-        Bytes of gradients that data-parallel replicas exchange.
-    memory_per_microbatch_bytes, memory_fixed_bytes
-        A device that holds y microbatches in flight needs ``y * memory_per_microbatch_bytes + memory_fixed_bytes``.
-    sync_in_bytes
-        Extra bytes per microbatch of the edge from each predecessor, by its index, if that edge crosses stages.
-    sync_out_bytes
-        Extra bytes per microbatch of the edge to each successor, if that edge crosses stages.
-    """
-
-    name: str
-    time_s: float
-    parameter_bytes: float
+    name: str  # name of the choice, such as ``"vanilla"`` or ``"activation recomp"``
+    time_s: float  # seconds per microbatch, forward and backward together
+    parameter_bytes: float  # bytes of gradients that data-parallel replicas exchange
+    # memory_per_microbatch_bytes, memory_fixed_bytes: a device that holds y microbatches in flight needs ``y *
+    # memory_per_microbatch_bytes + memory_fixed_bytes``
     memory_per_microbatch_bytes: float
     memory_fixed_bytes: float
+    # extra bytes per microbatch of the edge from each predecessor, by its index, if that edge crosses stages
     sync_in_bytes: Mapping[int, float]
+    # extra bytes per microbatch of the edge to each successor, if that edge crosses stages
     sync_out_bytes: Mapping[int, float]
 
     def values(self) -> dict[str, float]:
@@ -82,23 +70,12 @@ class LayerEdge:
 
 @dataclass(frozen=True)
 class Restrictions:
-    """Restrictions on plans.
+    """Restrictions on plans."""
 
-    Parameters
-    ----------
-    data_parallel
-        False: every stage has data-parallel degree 1.
-    tensor_parallel
-        False: every stage has the smallest tensor-parallel degree.
-    recomputation
-        False: choices whose name says recomputation are left out.
-    powers_of_two
-        True: data-parallel degrees are powers of two (that divide the number of microbatches).
-    """
-
-    data_parallel: bool = True
-    tensor_parallel: bool = True
-    recomputation: bool = True
+    data_parallel: bool = True  # False: every stage has data-parallel degree 1
+    tensor_parallel: bool = True  # False: every stage has the smallest tensor-parallel degree
+    recomputation: bool = True  # False: choices whose name says recomputation are left out
+    # True: data-parallel degrees are powers of two (that divide the number of microbatches)
     powers_of_two: bool = False
 
 
@@ -112,23 +89,6 @@ MAX_MICROBATCHES = 2**24
 class TrainingProblem:
     """Training problem to plan. Immutable; `replace` makes a changed copy.
 
-    Parameters
-    ----------
-    name
-        Name of the model.
-    layers, edges
-        The graph of layers; edges go from index to index.
-    num_devices
-        Number of equal devices.
-    memory_bytes
-        Memory limit of each device.
-    bandwidth_bytes_per_s
-        Bandwidth of the link of every device.
-    num_microbatches
-        Number of microbatches of a batch; data-parallel degrees divide it.
-    restrictions
-        Restrictions on plans.
-
     Raises
     ------
     InvalidProblemError
@@ -136,13 +96,14 @@ class TrainingProblem:
         a cycle, or restrictions that leave a layer without a choice. The message names layer and value.
     """
 
-    name: str
+    name: str  # name of the model
+    # layers, edges: the graph of layers; edges go from index to index
     layers: tuple[Layer, ...]
     edges: tuple[LayerEdge, ...]
-    num_devices: int
-    memory_bytes: float
-    bandwidth_bytes_per_s: float
-    num_microbatches: int
+    num_devices: int  # number of equal devices
+    memory_bytes: float  # memory limit of each device
+    bandwidth_bytes_per_s: float  # bandwidth of the link of every device
+    num_microbatches: int  # number of microbatches of a batch; data-parallel degrees divide it
     restrictions: Restrictions = Restrictions()
 
     def __post_init__(self) -> None:

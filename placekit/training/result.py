@@ -16,24 +16,14 @@ from placekit.training.problem import TrainingProblem
 
 @dataclass(frozen=True, kw_only=True)
 class PlanResult(BaseResult):
-    """Result of `solve_plan`: the best plan, its scores, and a proven bound; seconds are per microbatch.
+    """Result of `solve_plan`: the best plan, its scores, and a proven bound; seconds are per microbatch."""
 
-    Parameters
-    ----------
-    plan
-        The best feasible plan; None if none was found.
-    stages
-        Load, memory and degrees of every stage.
-    layer_names, choice_names
-        Names of the layers, and of every layer's chosen choice (empty without a plan).
-    num_devices, memory_bytes, bandwidth_bytes_per_s, num_microbatches
-        Numbers of the problem.
-    """
-
-    plan: TrainingPlan | None
-    stages: tuple[StageLoad, ...]
+    plan: TrainingPlan | None  # the best feasible plan; None if none was found
+    stages: tuple[StageLoad, ...]  # load, memory and degrees of every stage
+    # layer_names, choice_names: names of the layers, and of every layer's chosen choice (empty without a plan)
     layer_names: tuple[str, ...]
     choice_names: tuple[str, ...]
+    # num_devices, memory_bytes, bandwidth_bytes_per_s, num_microbatches: numbers of the problem
     num_devices: int
     memory_bytes: float
     bandwidth_bytes_per_s: float

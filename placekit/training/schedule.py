@@ -40,38 +40,23 @@ CHUNKS = 2
 
 @dataclass(frozen=True, eq=False)
 class StepSchedule:
-    """Start and finish of every pass of one step. E passes, R replicas over all stages.
+    """Start and finish of every pass of one step. E passes, R replicas over all stages."""
 
-    Parameters
-    ----------
-    name
-        Name in `SCHEDULES`.
-    step_s
-        Seconds until the last gradients are exchanged.
-    bubble
-        Share of time in which devices wait.
-    replica, stage, microbatch, is_backward, start_s, finish_s
-        ``[E]`` of every pass; in an interleaved schedule `stage` counts chunks.
-    stage_of_replica
-        ``[R]`` stage of every replica.
-    peak_in_flight
-        ``[S]`` largest number of microbatches that a replica of each stage holds at once, in full stages.
-    peak_bytes
-        ``[S]`` bytes per device at that time.
-    """
-
-    name: str
-    step_s: float
-    bubble: float
+    name: str  # name in `SCHEDULES`
+    step_s: float  # seconds until the last gradients are exchanged
+    bubble: float  # share of time in which devices wait
+    # replica, stage, microbatch, is_backward, start_s, finish_s: ``[E]`` of every pass; in an interleaved schedule
+    # `stage` counts chunks
     replica: NDArray[np.int64]
     stage: NDArray[np.int64]
     microbatch: NDArray[np.int64]
     is_backward: NDArray[np.bool_]
     start_s: NDArray[np.float64]
     finish_s: NDArray[np.float64]
-    stage_of_replica: NDArray[np.int64]
+    stage_of_replica: NDArray[np.int64]  # ``[R]`` stage of every replica
+    # ``[S]`` largest number of microbatches that a replica of each stage holds at once, in full stages
     peak_in_flight: NDArray[np.float64]
-    peak_bytes: NDArray[np.float64]
+    peak_bytes: NDArray[np.float64]  # ``[S]`` bytes per device at that time
 
 
 _Task = tuple[int, int, bool]  # virtual stage, microbatch, is backward

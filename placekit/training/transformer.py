@@ -37,25 +37,14 @@ NODE = 8
 
 @dataclass(frozen=True)
 class Accelerator:
-    """Data-sheet numbers of an accelerator.
+    """Data-sheet numbers of an accelerator."""
 
-    Parameters
-    ----------
-    memory_bytes
-        Memory of the device.
-    flops
-        Dense 16-bit floating-point operations per second.
-    inside_bytes_per_s, between_bytes_per_s
-        Bandwidth within a node, in each direction, and between nodes.
-    source
-        Source of the numbers.
-    """
-
-    memory_bytes: float
-    flops: float
+    memory_bytes: float  # memory of the device
+    flops: float  # dense 16-bit floating-point operations per second
+    # inside_bytes_per_s, between_bytes_per_s: bandwidth within a node, in each direction, and between nodes
     inside_bytes_per_s: float
     between_bytes_per_s: float
-    source: str
+    source: str  # source of the numbers
 
 
 ACCELERATORS: Mapping[str, Accelerator] = {
@@ -81,20 +70,13 @@ ACCELERATORS: Mapping[str, Accelerator] = {
 
 @dataclass(frozen=True)
 class Transformer:
-    """Shape of a decoder and its microbatch.
-
-    Parameters
-    ----------
-    hidden, blocks, heads, vocabulary
-        Shape.
-    tokens, sequences
-        Tokens of a sequence, and sequences of a microbatch.
-    """
+    """Shape of a decoder and its microbatch."""
 
     hidden: int
     blocks: int
     heads: int
     vocabulary: int
+    # tokens, sequences: tokens of a sequence, and sequences of a microbatch
     tokens: int
     sequences: int = 1
 

@@ -59,49 +59,29 @@ def _links(platform: Platform) -> list[list[int | None]]:
 
 @dataclass(frozen=True, eq=False)
 class ExactProblem:
-    """The raw numbers of a problem, exactly.
+    """The raw numbers of a problem, exactly."""
 
-    Parameters
-    ----------
-    problem
-        The problem, for its names and its objective.
-    tick
-        Seconds per tick.
-    time
-        ``[num_ops][num_kinds]`` ticks; None where not supported.
-    transfer
-        ``[num_tensors][num_kinds]`` ticks.
-    memory, limit
-        ``[num_ops]`` and ``[num_devices]`` in one unit of memory; None for no limit.
-    direct, link
-        ``[num_tensors][num_links]`` ticks over direct links, and ``[num_devices][num_devices]`` the link of every pair;
-        None for the way through host memory.
-    blocks, block_size
-        ``[num_blocks]`` ops of each memory block, and its size in that unit.
-    tensor_size
-        ``[num_tensors]`` in that unit, times the slots of a queue; 0 without queues.
-    kind, is_host
-        ``[num_devices]``.
-    producer, readers
-        ``[num_tensors]`` op that writes each tensor, and the ops that read it, as often as they name it.
-    pinned
-        ``[num_ops]`` device; None for any.
-    """
-
-    problem: Problem
-    tick: Fraction
-    time: list[list[int | None]]
-    transfer: list[list[int]]
+    problem: Problem  # the problem, for its names and its objective
+    tick: Fraction  # seconds per tick
+    time: list[list[int | None]]  # ``[num_ops][num_kinds]`` ticks; None where not supported
+    transfer: list[list[int]]  # ``[num_tensors][num_kinds]`` ticks
+    # memory, limit: ``[num_ops]`` and ``[num_devices]`` in one unit of memory; None for no limit
     memory: list[int]
     limit: list[int | None]
+    # blocks, block_size: ``[num_blocks]`` ops of each memory block, and its size in that unit
     blocks: list[list[int]]
     block_size: list[int]
-    tensor_size: list[int]
+    tensor_size: list[int]  # ``[num_tensors]`` in that unit, times the slots of a queue; 0 without queues
+    # kind, is_host: ``[num_devices]``
     kind: list[int]
     is_host: list[bool]
+    # producer, readers: ``[num_tensors]`` op that writes each tensor, and the ops that read it, as often as they name
+    # it
     producer: list[int]
     readers: list[list[int]]
-    pinned: list[int | None]
+    pinned: list[int | None]  # ``[num_ops]`` device; None for any
+    # direct, link: ``[num_tensors][num_links]`` ticks over direct links, and ``[num_devices][num_devices]`` the link of
+    # every pair; None for the way through host memory
     direct: list[list[int]]
     link: list[list[int | None]]
 

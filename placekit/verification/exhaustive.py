@@ -40,17 +40,11 @@ MAX_OPS = 400
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """Result of an enumeration.
+    """Result of an enumeration."""
 
-    Parameters
-    ----------
-    is_complete
-        True if nothing was left out, so that there is no placement below the value unless one was found.
-    device, step
-        A feasible placement below the value; None if none was found.
-    """
-
+    # True if nothing was left out, so that there is no placement below the value unless one was found
     is_complete: bool
+    # device, step: a feasible placement below the value; None if none was found
     device: list[int] | None = None
     step: list[int] | None = None
 

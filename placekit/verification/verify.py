@@ -53,22 +53,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """All checks of a result.
+    """All checks of a result."""
 
-    Parameters
-    ----------
-    checks
-        One entry per subject.
-    objective, lower_bound
-        Seconds, as recomputed, and as far as it was checked; None where there is nothing, or nothing was checked.
-    gap
-        Relative gap between the recomputed objective and the result's bound; None if either is missing.
-    """
-
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # one entry per subject
+    # objective, lower_bound: seconds, as recomputed, and as far as it was checked; None where there is nothing, or
+    # nothing was checked
     objective: float | None
     lower_bound: float | None
-    gap: float | None
+    gap: float | None  # relative gap between the recomputed objective and the result's bound; None if either is missing
 
     __repr__ = short_repr
 

@@ -13,23 +13,12 @@ from placekit.objectives.makespan.simulate import Timeline, Transfers
 
 
 class MemoryUse(NamedTuple):
-    """Memory of every device over time.
+    """Memory of every device over time."""
 
-    Parameters
-    ----------
-    device
-        ``[N]`` device whose use changes; ascending.
-    time_s
-        ``[N]`` seconds at which it changes; ascending per device, the first 0.
-    num_bytes
-        ``[N]`` bytes from then on.
-    peak_bytes
-        ``[D]`` largest use of every device, moments included that a tensor is alive for no time at all.
-    """
-
-    device: NDArray[np.int64]
-    time_s: NDArray[np.float64]
-    num_bytes: NDArray[np.float64]
+    device: NDArray[np.int64]  # ``[N]`` device whose use changes; ascending
+    time_s: NDArray[np.float64]  # ``[N]`` seconds at which it changes; ascending per device, the first 0
+    num_bytes: NDArray[np.float64]  # ``[N]`` bytes from then on
+    # ``[D]`` largest use of every device, moments included that a tensor is alive for no time at all
     peak_bytes: NDArray[np.float64]
 
 

@@ -12,38 +12,24 @@ from placekit.objectives.makespan.kernels import BY_PRIORITY, FIFO, dispatch, li
 
 
 class Timeline(NamedTuple):
-    """When every op runs.
+    """When every op runs."""
 
-    Parameters
-    ----------
-    makespan_s
-        Latest finish, in seconds.
-    start_s, finish_s
-        ``[V]`` seconds.
-    step_of_op
-        ``[V]`` position of every op in the order of starts: `simulate_steps` with these steps gives the same times,
-        bit by bit.
-    """
-
-    makespan_s: float
+    makespan_s: float  # latest finish, in seconds
+    # start_s, finish_s: ``[V]`` seconds
     start_s: NDArray[np.float64]
     finish_s: NDArray[np.float64]
+    # ``[V]`` position of every op in the order of starts: `simulate_steps` with these steps gives the same times, bit
+    # by bit
     step_of_op: NDArray[np.int64]
 
 
 class Transfers(NamedTuple):
-    """The transfers of a run, in the order in which their producers start, then by tensor, then by receiving device.
+    """The transfers of a run, in the order in which their producers start, then by tensor, then by receiving device."""
 
-    Parameters
-    ----------
-    tensor, target
-        ``[M]`` tensor that moves, and device that receives it.
-    start_s, finish_s
-        ``[M]`` seconds at which it leaves and arrives.
-    """
-
+    # tensor, target: ``[M]`` tensor that moves, and device that receives it
     tensor: NDArray[np.int64]
     target: NDArray[np.int64]
+    # start_s, finish_s: ``[M]`` seconds at which it leaves and arrives
     start_s: NDArray[np.float64]
     finish_s: NDArray[np.float64]
 
