@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from placekit.benchmarks.row_schema import MeasuredModel, RowModel
-from placekit.io.locks import open_lock
 from placekit.io.reading import parse_json, read_bytes, validated
 from placekit.model.errors import InvalidFileError, PlacekitError
 
@@ -111,7 +111,7 @@ class Store:
         """Be the only writer; the lock is the process's, so that it is gone when the process is, however it ends."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(open_lock(self.folder / ".lock", "results"), "r+") as file:
+            with os.fdopen(_open_lock(self.folder / ".lock"), "r+") as file:
                 with suppress(ImportError):  # no such locks on Windows: there it is the user's care
                     import fcntl
 
@@ -122,3 +122,19 @@ class Store:
                 yield
         except OSError as error:
             raise PlacekitError(f"cannot write {self.folder}: {error.strerror or error}") from error
+
+
+def _open_lock(path: Path) -> int:
+    """Return a descriptor of the lock file `path`, which is made if it is not there.
+
+    Anything but a regular file is refused: somebody may have put a link there, so that its target is written to.
+    """
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
+    except OSError as error:
+        raise PlacekitError(f"the lock file {path} of results cannot be opened: {error.strerror or error}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PlacekitError(f"the lock file {path} of results is no regular file")
+    return descriptor

@@ -19,7 +19,7 @@ from placekit.cost_models.calibration import calibrate as fit
 from placekit.cost_models.splits import calibration_splits
 from placekit.io.costs_json import write_costs
 from placekit.model.errors import InvalidProblemError
-from placekit.runtime.contenders import executor_named, is_serial
+from placekit.runtime.contenders import executor_named
 from placekit.runtime.splits import measure_splits
 from placekit.runtime.timing import Timing
 
@@ -36,7 +36,7 @@ def calibrate(
     """Measure a few splits of a model, fit its costs to them, and say whether predictions become better."""
     how = executor_named(timing.executor)
     target = check_writable(output or Path(f"{model.stem}.costs.json"))
-    serial = is_serial(how)
+    serial = how == "serial"
     settings = timing.settings(
         rounds, latency_s=timing.burst if serial else 0.0, throughput_s=0.0 if serial else timing.burst
     )

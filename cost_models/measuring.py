@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +16,7 @@ from typing import Self
 import psutil
 from filelock import FileLock, Timeout
 
-from placekit.io.locks import private_folder
-from placekit.model.errors import ProfileError
+from placekit.model.errors import PlacekitError, ProfileError
 
 _LOGGER = logging.getLogger(__name__)
 _POLL_S = 0.1
@@ -23,14 +24,29 @@ _MAX_SHOWN = 200
 
 
 def lock_path() -> Path:
-    """Return the lock file of this user: in a folder that is the user's alone and outlives no boot.
+    """Return the lock file of this user, in a folder that the processes of the user share until the next boot.
+
+    The folder lies among the system's temporary files, where everybody can make files, under a name that everybody can
+    guess. So it is made for this user alone, and one that is not is not used.
 
     Raises
     ------
     PlacekitError
-        There can be no such folder.
+        The folder cannot be made, or somebody else has made something of that name.
     """
-    return private_folder() / "measuring.lock"
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    folder = Path(tempfile.gettempdir()) / f"placekit-{user}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise PlacekitError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    is_mine = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
+    if not stat.S_ISDIR(found.st_mode) or not is_mine:
+        raise PlacekitError(
+            f"{folder} is no folder of this user alone, so that locks in it are not safe; remove it, or set TMPDIR"
+        )
+    return folder / "measuring.lock"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from placekit.learned.rewards import RewardStopped
 from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.runtime.contenders import Executor, Placed, is_serial, singles
+from placekit.runtime.contenders import Executor, Placed, singles
 from placekit.runtime.series import Estimate, Quantity, Series
 from placekit.runtime.splits import sample_s
 from placekit.runtime.timing import Timing, TimingSettings
@@ -66,7 +66,7 @@ def executor_for(problem: Problem) -> Executor:
 
 def brief_timing(executor: Executor) -> Timing:
     """Return how one reward is measured, in about a second; disturbed ones count: no machine is ever quite idle."""
-    latency_s, throughput_s = (0.1, 0.0) if is_serial(executor) else (0.0, 0.2)
+    latency_s, throughput_s = (0.1, 0.0) if executor == "serial" else (0.0, 0.2)
     settings = TimingSettings(
         rounds=3, max_rounds=3, warm_up_s=0.1, latency_s=latency_s, throughput_s=throughput_s, timeout_s=60.0
     )
@@ -75,7 +75,7 @@ def brief_timing(executor: Executor) -> Timing:
 
 def thorough_timing(executor: Executor) -> Timing:
     """Return how the best placements are compared at the end; nothing is kept: a comparison is of its moment."""
-    latency_s, throughput_s = (0.3, 0.0) if is_serial(executor) else (0.0, 0.6)
+    latency_s, throughput_s = (0.3, 0.0) if executor == "serial" else (0.0, 0.6)
     return Timing(TimingSettings(latency_s=latency_s, throughput_s=throughput_s, time_limit_s=60.0), cache=None)
 
 
@@ -242,7 +242,7 @@ class MeasuredReward:
         seconds = self._sample_s(timings[winner.name])
         if seconds == np.inf:
             return None
-        quantity: Quantity = "latency" if is_serial(executor) else "throughput"
+        quantity: Quantity = "latency" if executor == "serial" else "throughput"
         best = timings.best([each.name for each in alone], quantity)
         return MeasuredAnswer(
             placement=winner.placement,

@@ -29,9 +29,8 @@ from placekit.cost_models.pytorch.devices import RUN_FAILURES, first_line, synch
 from placekit.io.needs import require_torch
 from placekit.model.errors import ProfileError
 from placekit.pytorch.inputs import random_inputs
-from placekit.pytorch.lowering import Lowered
+from placekit.pytorch.lowering import Lowered, is_in_place
 from placekit.pytorch.module import NODE
-from placekit.pytorch.state import is_in_place
 
 if TYPE_CHECKING:
     from placekit.pytorch.source import TorchSource

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from placekit.model.errors import InvalidFileError, PlacekitError
 
@@ -22,14 +22,7 @@ file may be called so)."""
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write `content` to `path` in one step; an existing file keeps its permissions.
-
-    Raises
-    ------
-    PlacekitError
-        The folder does not exist or cannot be written, the disk is full, or `path` is a folder. The message names
-        the path and the reason; nothing is left behind.
-    """
+    """Write `content` to `path` in one step; an existing file keeps its permissions."""
     write_together([(path, content)])
 
 
@@ -58,7 +51,9 @@ def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
                 continue
             if is_special(path):
                 with Path(path).open("wb", buffering=0) as file:
-                    _write_all(file, content)
+                    left = memoryview(content)
+                    while left:  # a pipe takes what fits into it
+                        left = left[file.write(left) :]
                 continue
             # a link is followed, so that the file it points to is replaced and the link stays
             target = Path(path).resolve()
@@ -93,12 +88,6 @@ def is_special(path: str | Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _write_all(file: IO[bytes], content: bytes) -> None:
-    left = memoryview(content)
-    while left:  # a pipe takes what fits into it
-        left = left[file.write(left) :]
-
-
 def _mode_for(target: Path) -> int:
     """Return the mode of the file that is replaced, or what the umask gives a new file."""
     try:
@@ -110,13 +99,7 @@ def _mode_for(target: Path) -> int:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path` as UTF-8 in one step; see `write_bytes`.
-
-    Raises
-    ------
-    PlacekitError
-        As `write_bytes`, or text that UTF-8 cannot hold (half of a surrogate pair).
-    """
+    """Write `text` to `path` as UTF-8 in one step; see `write_bytes`."""
     try:
         content = text.encode()
     except UnicodeEncodeError as error:
@@ -125,26 +108,12 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write `value` to `path` as JSON in one step; see `render_json` and `write_bytes`.
-
-    Raises
-    ------
-    PlacekitError
-        As `write_bytes`.
-    InvalidFileError
-        A value that JSON cannot hold: NaN, infinity, or an object of another type.
-    """
+    """Write `value` to `path` as JSON in one step; see `render_json` and `write_bytes`."""
     write_bytes(path, encode_json(path, value))
 
 
 def encode_json(path: str | Path, value: Any) -> bytes:
-    """Return what `write_json` would write to `path`.
-
-    Raises
-    ------
-    InvalidFileError
-        As `write_json`.
-    """
+    """Return what `write_json` would write to `path`."""
     try:
         return render_json(value).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -33,19 +33,10 @@ def read_compute_graph(
     contiguity: Contiguity | str | None = None,
     name: str | None = None,
 ) -> Problem:
-    """Read the graph in `path`; ops are called ``0``, ``1``, ...
+    """Read the graph in `path`; ops are called ``0``, ``1``, ..., the problem by default as the file is.
 
-    Parameters
-    ----------
-    path
-        The file. There are 8 equal devices ``gpu.0``, ... if its name begins with ``8gpu``, else 4, as published.
-    objective, contiguity, name
-        What to minimise, `Makespan` by default; what the ops of a device must form; the file's name by default.
-
-    Raises
-    ------
-    InvalidFileError
-        The file is broken; the message names the line.
+    There are 8 equal devices ``gpu.0``, ... if the file's name begins with ``8gpu``, else 4, as published. The
+    objective is `Makespan` by default.
     """
     stem = Path(path).stem
     lines = [line for line in read_text(path).splitlines() if line.strip()]

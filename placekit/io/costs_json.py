@@ -22,18 +22,9 @@ from placekit.model.memory import MemoryBlocks
 def write_costs(
     costs: CostTable, graph: OpGraph, path: str | Path, *, arrays: Literal["inline", "npz"] = "inline"
 ) -> None:
-    """Write `costs`, which belong to `graph`, to the JSON file `path`.
+    """Write `costs`, made for the model `graph`, which gives the names, to the JSON file `path`. The write is atomic.
 
-    Parameters
-    ----------
-    costs
-        The table.
-    graph
-        The model that it was made for; gives the names in the file.
-    path
-        Where to write. The write is atomic.
-    arrays
-        ``"npz"`` puts long columns into ``path`` with the suffix ``.npz``.
+    With ``arrays="npz"`` long columns go into `path` with the suffix ``.npz``.
 
     Raises
     ------
@@ -63,12 +54,7 @@ def write_costs(
 def read_costs(path: str | Path, graph: OpGraph) -> CostTable:
     """Read the costs in `path` and line them up with `graph` by op name.
 
-    Parameters
-    ----------
-    path
-        A costs file.
-    graph
-        The model that the costs are wanted for. Ops and tensors may stand in another order than in the file.
+    Ops and tensors may stand in another order than in the file.
 
     Raises
     ------
@@ -107,8 +93,7 @@ def _line_up(there: Sequence[Any], here: Sequence[Any], what: str, path: str | P
     """Return the position in the file of every op or tensor of the graph."""
     position = {key: at for at, key in enumerate(there)}
     if len(position) != len(there):
-        seen: set[Any] = set()
-        twice = next(key for key in there if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # add gives None
+        twice = next(key for at, key in enumerate(there) if position[key] != at)
         raise InvalidFileError(f"{path}: {what} {twice!r} appears twice")
     for key in here:
         if key not in position:
@@ -181,11 +166,6 @@ def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, whe
     """Return the table that `costs_to_dict` described.
 
     `where` is the file and the place, for messages.
-
-    Raises
-    ------
-    InvalidFileError
-        A column that is missing, too many, or of the wrong length.
     """
     kinds = model.kinds
     if len(set(kinds)) != len(kinds):

@@ -33,11 +33,6 @@ def kind_of_file(path: str | Path) -> FileKind:
     A model, a platform or a graph of DOPPLER (``.txt``, a workload) is known by its suffix. A JSON file is known by its
     `schema`; without one it is a workload if it has `nodes` and `edges`, or `maxFPGAs`, a training problem (Piper's) if
     it has `mbsInBatch`, and a plain placement if all of its values are strings.
-
-    Raises
-    ------
-    InvalidFileError
-        It cannot be read, or is none of these.
     """
     suffix = Path(path).suffix.lower()
     if suffix in MODEL_SUFFIXES:
@@ -56,13 +51,7 @@ def kind_of_file(path: str | Path) -> FileKind:
 
 
 def kind_of_document(data: Any, path: str | Path) -> FileKind:
-    """Return what kind of file the JSON value `data` is; `path` names it in the message.
-
-    Raises
-    ------
-    InvalidFileError
-        It is none of the kinds that are JSON.
-    """
+    """Return what kind of file the JSON value `data` is; `path` names it in the message."""
     if not isinstance(data, dict):
         what = {list: "list", str: "string", type(None): "null", bool: "boolean"}.get(type(data), "number")
         raise InvalidFileError(f"{path}: a JSON {what}; expected an object with fields")

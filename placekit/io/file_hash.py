@@ -14,30 +14,15 @@ from placekit.model.errors import InvalidFileError
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """A hash as a manifest has it: blake2b of 16 bytes."""
 
-_CHUNK_BYTES = 1 << 20
-
 
 def feed(digest: hashlib.blake2b, path: Path) -> None:
-    """Add the content of a file of any length to a hash.
-
-    Raises
-    ------
-    InvalidFileError
-        It cannot be read.
-    """
+    """Add the content of a file of any length to a hash."""
     with open_input(path, None) as file:  # weights can be larger than memory
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
+        hashlib.file_digest(file, lambda: digest)
 
 
 def file_hash(path: Path) -> str:
-    """Return the hash of a file of any length.
-
-    Raises
-    ------
-    InvalidFileError
-        It cannot be read.
-    """
+    """Return the hash of a file of any length."""
     digest = hashlib.blake2b(digest_size=16)
     feed(digest, path)
     return digest.hexdigest()
@@ -47,11 +32,6 @@ def require_hash(path: Path, expected: str, what: str) -> None:
     """Raise unless a file is the one that was written.
 
     `what` is what the file is part of, for the message: ``"bundle"``.
-
-    Raises
-    ------
-    InvalidFileError
-        It is missing, or another one; the message has both hashes.
     """
     try:
         found = file_hash(path)

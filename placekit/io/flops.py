@@ -55,16 +55,9 @@ def count_flops(
     outputs: Sequence[Shape],
     attributes: Mapping[str, Any] | None = None,
 ) -> float:
-    """Return the floating-point operations of one op.
+    """Return the floating-point operations of one op, from the static shapes of its input and output ports.
 
-    Parameters
-    ----------
-    op_type
-        OpenVINO operator type, such as ``"Convolution"``.
-    inputs, outputs
-        Static shape of every input and output port.
-    attributes
-        The op's attributes by OpenVINO's names; needed for the types in `USES_ATTRIBUTES`.
+    `attributes` are needed for the types in `USES_ATTRIBUTES`, by OpenVINO's names.
 
     Examples
     --------

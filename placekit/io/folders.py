@@ -26,11 +26,6 @@ def write_folder(
 
     Messages call the folder `what`. `is_one` says of a folder that is there why it is none; None if it is one.
     The parent of the folder must exist.
-
-    Raises
-    ------
-    PlacekitError
-        The folder exists and is something else, or cannot be written.
     """
     target = Path(folder).absolute()
     try:

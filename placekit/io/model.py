@@ -165,15 +165,7 @@ class ModelSource:
         return loaded
 
     def problem(self, platform: Platform, costs: CostTable, **kwargs: Any) -> Problem:
-        """Return the problem of placing this model on `platform` at `costs`.
-
-        Parameters
-        ----------
-        platform, costs
-            Where, and at what cost.
-        **kwargs
-            Other fields of `Problem`, such as `objective` and `contiguity`.
-        """
+        """Return the problem of placing this model on `platform` at `costs`; `kwargs` are other fields of `Problem`."""
         return Problem(self.graph, platform, costs, colocation=self.colocation, **kwargs)
 
     def __repr__(self) -> str:

@@ -14,22 +14,13 @@ _SHAPE = re.compile(r"\s*([^\[\]]*?)\s*\[([^\[\]]*)\]\s*")
 
 @dataclass(frozen=True)
 class ModelInput:
-    """One input of a model.
+    """One input of a model."""
 
-    Parameters
-    ----------
-    name
-        Friendly name of the input's Parameter op.
-    shape
-        Dimensions, `DYNAMIC` for one that is only known when the model runs. A model that does not even fix the
-        number of dimensions has ``(DYNAMIC,)`` here.
-    dtype
-        OpenVINO element type, for example ``"f32"``.
-    """
-
-    name: str
+    name: str  # friendly name of the input's Parameter op
+    # dimensions, `DYNAMIC` for one that is only known when the model runs. A model that does not even fix the number of
+    # dimensions has ``(DYNAMIC,)`` here
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str  # OpenVINO element type, for example ``"f32"``
 
     @property
     def is_dynamic(self) -> bool:
@@ -54,11 +45,6 @@ def parse_shape(text: str) -> dict[str, tuple[int, ...]]:
     A shape without a name stands for the only input and is returned under the empty name; ``?`` and ``-1`` leave a
     dimension unknown.
 
-    Raises
-    ------
-    InvalidProblemError
-        Text of another form, a dimension that is no such number, or a name given twice.
-
     Examples
     --------
     >>> parse_shape("ids[1,128],mask[1,?]")
@@ -75,18 +61,14 @@ def parse_shape(text: str) -> dict[str, tuple[int, ...]]:
         name, dims = match.groups()
         if name in shapes:
             raise InvalidProblemError(f"shape {text!r}: input {name!r} is given twice")
-        shapes[name] = tuple(_parse_dimension(dim.strip(), text) for dim in dims.split(",")) if dims.strip() else ()
+        given = [dim.strip() for dim in dims.split(",")] if dims.strip() else []
+        for dim in given:
+            if dim not in {"?", "-1"} and not (dim.isascii() and dim.isdigit()):
+                raise InvalidProblemError(f"shape {text!r}: dimension {dim!r} is neither a number >= 0 nor '?'")
+        shapes[name] = tuple(DYNAMIC if dim in {"?", "-1"} else int(dim) for dim in given)
         at = match.end()
         if at == len(text):
             return shapes
         if text[at] != ",":
             raise InvalidProblemError(f"shape {text!r}: expected a comma at {text[at:]!r}")
         at += 1
-
-
-def _parse_dimension(dim: str, text: str) -> int:
-    if dim in {"?", "-1"}:
-        return DYNAMIC
-    if not (dim.isascii() and dim.isdigit()):
-        raise InvalidProblemError(f"shape {text!r}: dimension {dim!r} is neither a number >= 0 nor '?'")
-    return int(dim)

@@ -12,11 +12,6 @@ def require(package: str, what: str, *, called: str, install: str) -> ModuleType
     """Return a package.
 
     The message of the error says `what` needs the package, how it is `called`, and what to `install`.
-
-    Raises
-    ------
-    SolverUnavailableError
-        It is not installed; the message says how to get it.
     """
     try:
         return import_module(package)

@@ -44,13 +44,7 @@ def sibling_path(path: str | Path) -> Path:
 
 
 def write_document(document: dict[str, Any], path: str | Path, *, arrays: Literal["inline", "npz"]) -> None:
-    """Write `document` to `path`, for ``"npz"`` with its long columns in the sibling; see `write_together`.
-
-    Raises
-    ------
-    PlacekitError
-        A file cannot be written; none of them is changed then.
-    """
+    """Write `document` to `path`, for ``"npz"`` with its long columns in the sibling; see `write_together`."""
     if arrays == "inline":
         write_json(path, document)
         return
@@ -100,13 +94,7 @@ def _column(values: list[Any]) -> NDArray[Any] | None:
 
 
 def unpack_arrays(document: Any, path: str | Path) -> Any:
-    """Return `document`, read from `path`, with the columns of its sibling back in place.
-
-    Raises
-    ------
-    InvalidFileError
-        The sibling is missing, is another than the one that was written, or lacks a column.
-    """
+    """Return `document`, read from `path`, with the columns of its sibling back in place."""
     if not isinstance(document, dict) or not isinstance(document.get("arrays"), dict):
         return document
     name, digest = document["arrays"].get("file"), document["arrays"].get("blake2b")
@@ -124,11 +112,6 @@ def read_npz(content: bytes, where: str | Path) -> dict[str, NDArray[Any]]:
 
     Every size is checked against the archive's directory before anything is unpacked: the sum of all members against
     `MAX_UNPACKED_BYTES`, and the shape in the header of each against its member.
-
-    Raises
-    ------
-    InvalidFileError
-        No archive, a damaged one, or one that holds something else than plain arrays or too much of it.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

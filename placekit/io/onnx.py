@@ -35,17 +35,7 @@ def model_files(path: Path) -> list[Path]:
 
 
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Model:
-    """Convert an ONNX file with OpenVINO, names settled and `shapes` applied.
-
-    Raises
-    ------
-    InvalidFileError
-        A file that is no ONNX model, lacks its external data, or that OpenVINO refuses.
-    UnknownNameError
-        A shape for an input that the model does not have.
-    SolverUnavailableError
-        The package onnx is not installed.
-    """
+    """Convert an ONNX file with OpenVINO, names settled and `shapes` applied."""
     found = _read(path)
     for name in sorted(found.external):
         if not inside(path.parent, name, path).is_file():

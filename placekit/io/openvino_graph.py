@@ -2,8 +2,8 @@
 
 Constants, and what is computed from constants alone (a compressed weight and the Convert behind it), are no ops of
 the graph: they follow their consumer, and their bytes are its weight. A constant with several consumers is counted at
-each of them, because each of their devices needs a copy; `Lowered.shared_weights` says which consumers it is shared by,
-so that it counts once on a device that has several. Constants of one content are one weight there.
+each of them, because each of their devices needs a copy; `ModelSource.shared_weights` says which consumers share it, so
+that it counts once on a device that has several. Constants of one content are one weight there.
 Stateful and random ops, If, Loop and TensorIterator, and Results are always ops, whatever feeds them.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,20 +54,6 @@ _PORTS = {"Parameter": "input", "Result": "output"}
 """Types of the inputs and outputs of a model, and their names where nobody named them."""
 
 _BODIES = {"If": 2, "Loop": 1, "TensorIterator": 1}
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """Result of `lower`; the fields are those of `placekit.io.model.ModelSource`."""
-
-    graph: OpGraph
-    colocation: NDArray[np.int64]
-    num_nodes: int
-    num_edges: int
-    inputs: tuple[ModelInput, ...]
-    shared_weights: tuple[tuple[float, tuple[int, ...]], ...]
-    attention: Mapping[int, tuple[int, int, int]]
-    unbounded: str
 
 
 @dataclass(frozen=True)
@@ -213,15 +199,7 @@ def _nearest_names(scan: _Scan, names: Sequence[str], made_up: Sequence[bool]) -
 
 
 def apply_shapes(model: openvino.Model, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
-    """Give inputs the shapes that the user wants, and fold what they make constant. In place.
-
-    Raises
-    ------
-    UnknownNameError
-        A name that no input and no input tensor has, or an empty name where there are several inputs.
-    InvalidFileError
-        A shape that the model does not accept.
-    """
+    """Give inputs the shapes that the user wants, and fold what they make constant. In place."""
     if not shapes:
         return
     import openvino as ov
@@ -250,8 +228,8 @@ def apply_shapes(model: openvino.Model, shapes: Mapping[str, tuple[int, ...]], p
     folding.run_passes(model)
 
 
-def lower(model: openvino.Model, name: str) -> Lowered:
-    """Turn a model with settled names into an op graph.
+def lower(model: openvino.Model, name: str) -> dict[str, Any]:
+    """Turn a model with settled names into an op graph; return the fields of a `ModelSource` by name.
 
     A tensor is one output port of a placed op that at least one placed op reads. Unknown dimensions are `DYNAMIC` in
     its shape. With all inputs known, a dimension that depends on data counts as its upper bound; if an input is not
@@ -273,7 +251,7 @@ def lower(model: openvino.Model, name: str) -> Lowered:
     tensors = sorted(readers)
     tensor_of = {(placed[producer], port): tensor for tensor, (producer, port) in enumerate(tensors)}
     ports = [scan.nodes[placed[producer]].output(port) for producer, port in tensors]
-    shapes = [_shape(port.get_partial_shape().to_string()) for port in ports]
+    shapes = [_shape(port.get_partial_shape()) for port in ports]
     is_known = not any(port.get_partial_shape().is_dynamic for port in model.inputs)
     unbounded = [op for op, shape in enumerate(shapes) if is_known and shape.most is None]
     graph = OpGraph(
@@ -296,34 +274,32 @@ def lower(model: openvino.Model, name: str) -> Lowered:
         op_weight_bytes=weights,
         tensor_shapes=tuple(shape.dimensions for shape in shapes),
     )
-    return Lowered(
-        graph=graph,
-        colocation=_colocation(scan),
-        num_nodes=len(scan.nodes),
-        num_edges=sum(len(ports) for ports in scan.sources),
-        inputs=tuple(
+    attention = {
+        op: tuple(tensor_of.get(source, -1) for source in scan.sources[node][:3])
+        for op, node in enumerate(placed)
+        if scan.types[node] == ATTENTION
+    }
+    told = ""
+    if unbounded:
+        op, shape = int(graph.tensor_producer[unbounded[0]]), graph.tensor_shapes[unbounded[0]]
+        told = f"op {graph.op_names[op]!r} ({graph.op_types[op]}) gives shape {format_shape(shape)}"
+    return {
+        "graph": graph,
+        "colocation": _colocation(scan),
+        "num_nodes": len(scan.nodes),
+        "num_edges": sum(len(ports) for ports in scan.sources),
+        "inputs": tuple(
             ModelInput(
                 port.get_node().get_friendly_name(),
-                _shape(port.get_partial_shape().to_string()).dimensions,
+                _shape(port.get_partial_shape()).dimensions,
                 port.get_element_type().to_string(),
             )
             for port in model.inputs
         ),
-        shared_weights=shared,
-        attention={
-            op: (tensor_of.get(query, -1), tensor_of.get(key, -1), tensor_of.get(value, -1))
-            for op, node in enumerate(placed)
-            if scan.types[node] == ATTENTION
-            for query, key, value in [scan.sources[node][:3]]
-        },
-        unbounded=_told(graph, unbounded[0]) if unbounded else "",
-    )
-
-
-def _told(graph: OpGraph, tensor: int) -> str:
-    op = int(graph.tensor_producer[tensor])
-    shape = graph.tensor_shapes[tensor]
-    return f"op {graph.op_names[op]!r} ({graph.op_types[op]}) gives shape {format_shape(shape)}"
+        "shared_weights": shared,
+        "attention": attention,
+        "unbounded": told,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,12 +315,14 @@ class _Shape:
         return self.most if is_known and self.most is not None else self.least
 
 
-@lru_cache(maxsize=4096)
-def _shape(text: str) -> _Shape:
-    """Return a shape from OpenVINO's notation: ``[1,?,2..5]``, ``[...]`` for no known rank.
+def _shape(shape: openvino.PartialShape) -> _Shape:
+    # iterating over a PartialShape in Python costs ten times as much
+    return _parsed(shape.to_string())
 
-    The text is taken because iterating over a PartialShape in Python costs ten times as much.
-    """
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> _Shape:
+    """Return a shape from OpenVINO's notation: ``[1,?,2..5]``, ``[...]`` for no known rank."""
     inner = text[text.index("[") + 1 : text.rindex("]")]
     if inner == "...":
         return _Shape((DYNAMIC,), (1,), None)
@@ -371,8 +349,8 @@ def _node_flops(node: openvino.Node, op_type: str, is_known: bool) -> float:
         return max(costs) if op_type == "If" else costs[0] * max(node.get_num_iterations(), 1)
     return count_flops(
         op_type,
-        [_shape(node.get_input_partial_shape(i).to_string()).sizes(is_known) for i in range(node.get_input_size())],
-        [_shape(node.get_output_partial_shape(i).to_string()).sizes(is_known) for i in range(node.get_output_size())],
+        [_shape(node.get_input_partial_shape(i)).sizes(is_known) for i in range(node.get_input_size())],
+        [_shape(node.get_output_partial_shape(i)).sizes(is_known) for i in range(node.get_output_size())],
         node.get_attributes() if op_type in USES_ATTRIBUTES else None,
     )
 

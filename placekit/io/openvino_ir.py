@@ -30,15 +30,7 @@ def model_files(path: Path) -> list[Path]:
 
 
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Model:
-    """Read an IR with OpenVINO, names settled and `shapes` applied.
-
-    Raises
-    ------
-    InvalidFileError
-        A file that is no IR, contradicts itself or its ``.bin``, or that OpenVINO refuses.
-    UnknownNameError
-        A shape for an input that the model does not have.
-    """
+    """Read an IR with OpenVINO, names settled and `shapes` applied."""
     names = check_ir(path)
     import openvino as ov
 
@@ -52,13 +44,7 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Mo
 
 
 def check_ir(path: Path) -> frozenset[str]:
-    """Check what OpenVINO does not, and return the names of the layers.
-
-    Raises
-    ------
-    InvalidFileError
-        A file that is no IR, or contradicts itself or its ``.bin``.
-    """
+    """Check what OpenVINO does not, and return the names of the layers."""
     inspector = _Inspector(path)
     parser = ET.XMLParser(target=inspector)  # noqa: S314  # expat bounds what entities can expand to
     try:

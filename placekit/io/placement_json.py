@@ -26,31 +26,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PlacementFile:
-    """Content of a placement file, before it is matched with a problem.
+    """Content of a placement file, before it is matched with a problem."""
 
-    Parameters
-    ----------
-    path
-        Where it was read, for messages.
-    ops
-        Name of a device or team by op name.
-    devices
-        Names of the devices; those that occur, for the plain shape.
-    default_device
-        Device of the ops that are not listed; None if all must be.
-    model_name, model_hash
-        The model that it was made for; None where the file does not say.
-    steps
-        Step by op name (`Placement.step_of_op`); None without.
-    """
-
-    path: str
-    ops: Mapping[str, str]
-    devices: tuple[str, ...]
-    default_device: str | None = None
+    path: str  # where it was read, for messages
+    ops: Mapping[str, str]  # name of a device or team by op name
+    devices: tuple[str, ...]  # names of the devices; those that occur, for the plain shape
+    default_device: str | None = None  # device of the ops that are not listed; None if all must be
+    # model_name, model_hash: the model that it was made for; None where the file does not say
     model_name: str | None = None
     model_hash: str | None = None
-    steps: Mapping[str, int] | None = None
+    steps: Mapping[str, int] | None = None  # step by op name (`Placement.step_of_op`); None without
 
     __repr__ = short_repr
 
@@ -74,13 +59,7 @@ class PlacementFile:
         return placement
 
     def for_model(self, graph: OpGraph, platform: Platform, default: str | None = None) -> Placement:
-        """Return the placement of `graph`'s ops on `platform`; see `for_problem`.
-
-        Raises
-        ------
-        InvalidFileError
-            As `for_problem`.
-        """
+        """Return the placement of `graph`'s ops on `platform`; see `for_problem`."""
         if self.model_hash is not None and self.model_hash != graph.content_hash:
             logger.warning(
                 "%s was made for another version of model %r (hash %r, this one has %r)",
@@ -101,20 +80,10 @@ def write_placement(
     default_device: str | None = None,
     is_plain: bool = False,
 ) -> None:
-    """Write `placement` to the JSON file `path`.
+    """Write `placement` to the JSON file `path`. The write is atomic.
 
-    Parameters
-    ----------
-    placement
-        The placement.
-    path
-        Where to write. The write is atomic.
-    problem
-        The problem that it answers; gives the name and the hash of the model.
-    default_device
-        Device for ops that the reader's model has and the placement does not.
-    is_plain
-        True for the shape ``{op: device}``, which has no room for steps.
+    `problem`, which it answers, gives the name and the hash of the model. `default_device` is for ops that the reader's
+    model has and the placement does not. `is_plain` asks for the shape ``{op: device}``, which has no room for steps.
 
     Raises
     ------

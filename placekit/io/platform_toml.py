@@ -87,19 +87,9 @@ def _property(value: str | bool | int | float) -> str:
 
 
 def parse_memory(text: str, where: str = "memory") -> float:
-    """Return a size such as ``"16 GiB"`` in bytes.
+    """Return a size such as ``"16 GiB"`` in bytes; `where` says what it is the size of, for the message.
 
-    Parameters
-    ----------
-    text
-        A number and a unit: B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB or TiB (powers of 1024).
-    where
-        What it is the size of, for the message.
-
-    Raises
-    ------
-    InvalidFileError
-        Another text.
+    Units are B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB and TiB (powers of 1024).
 
     Examples
     --------
@@ -115,31 +105,21 @@ def parse_memory(text: str, where: str = "memory") -> float:
 
 
 def write_platform(platform: Platform, path: str | Path) -> None:
-    """Write a platform to the TOML file `path`; `read_platform` gives an equal one. The write is atomic.
-
-    Raises
-    ------
-    PlacekitError
-        The file cannot be written.
-    """
+    """Write a platform to the TOML file `path`; `read_platform` gives an equal one. The write is atomic."""
     lines: list[str] = []
     for device in platform.devices:
-        entry: dict[str, Any] = {"name": device.name, "kind": device.kind}
-        if device.is_host:
-            entry["host"] = True
-        if device.memory_bytes is not None:
-            entry["memory"] = device.memory_bytes
-        if device.openvino is not None:
-            entry["openvino"] = device.openvino
-        if device.cores:
-            entry["cores"] = list(device.cores)
-        if device.properties:
-            entry["properties"] = dict(device.properties)
-        if device.node is not None:
-            entry["node"] = device.node
-        if device.kind in platform.spec_of_kind:
-            entry["spec"] = platform.spec_of_kind[device.kind]
-        lines += _table("[[device]]", entry)
+        entry = {
+            "name": device.name,
+            "kind": device.kind,
+            "host": device.is_host or None,
+            "memory": device.memory_bytes,
+            "openvino": device.openvino,
+            "cores": list(device.cores) or None,
+            "properties": dict(device.properties) or None,
+            "node": device.node,
+            "spec": platform.spec_of_kind.get(device.kind),
+        }
+        lines += _table("[[device]]", {key: value for key, value in entry.items() if value is not None})
     for kind, link in platform.links.items():
         values = {"latency_s": link.latency_s, "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s}
         lines += _table(f"[link.{_quoted(kind)}]", values)

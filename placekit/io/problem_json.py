@@ -11,7 +11,7 @@ import numpy as np
 from placekit.io.costs_json import costs_from_model, costs_to_dict
 from placekit.io.npz_arrays import unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import ObjectiveModel, OpsModel, PlatformModel, ProblemModel, TensorsModel
+from placekit.io.schemas import ObjectiveModel, OpsModel, ProblemModel, TensorsModel
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.model.graph import OpGraph
@@ -22,16 +22,9 @@ from placekit.objectives import OBJECTIVES, Objective, get_objective
 
 
 def write_problem(problem: Problem, path: str | Path, *, arrays: Literal["inline", "npz"] = "inline") -> None:
-    """Write `problem` to the JSON file `path`; `read_problem` gives an equal one.
+    """Write `problem` to the JSON file `path`; `read_problem` gives an equal one. The write is atomic.
 
-    Parameters
-    ----------
-    problem
-        The problem.
-    path
-        Where to write. The write is atomic.
-    arrays
-        ``"npz"`` puts long columns into ``path`` with the suffix ``.npz``: smaller, and faster to read.
+    With ``arrays="npz"`` long columns go into `path` with the suffix ``.npz``: smaller, and faster to read.
 
     Raises
     ------
@@ -75,17 +68,15 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
 
 
 def problem_from_dict(data: Any, path: str | Path = "problem") -> Problem:
-    """Return the problem that `problem_to_dict` described; `path` names the source in messages.
-
-    Raises
-    ------
-    InvalidFileError
-        The data is no problem.
-    """
+    """Return the problem that `problem_to_dict` described; `path` names the source in messages."""
     model = validated(ProblemModel, data, path)
     with blaming(path):
         graph = _graph_from_model(model.name, model.ops, model.tensors, path)
-        platform = _platform_from_model(model.platform)
+        platform = Platform(
+            tuple(Device(**device.model_dump()) for device in model.platform.devices),
+            {kind: link.to_link() for kind, link in model.platform.links.items()},
+            tuple(link.to_direct_link() for link in model.platform.direct_links),
+        )
         costs = costs_from_model(model.costs, graph.num_ops, graph.num_tensors, f"{path}: costs")
         pinned = np.full(graph.num_ops, UNPINNED)
         for pattern, device in model.pinned.items():
@@ -167,14 +158,6 @@ def _platform_to_dict(platform: Platform) -> dict[str, Any]:
     if platform.direct_links:
         document["direct_links"] = [link.to_dict() for link in platform.direct_links]
     return document
-
-
-def _platform_from_model(model: PlatformModel) -> Platform:
-    return Platform(
-        tuple(Device(**device.model_dump()) for device in model.devices),
-        {kind: link.to_link() for kind, link in model.links.items()},
-        tuple(link.to_direct_link() for link in model.direct_links),
-    )
 
 
 def _objective_from_model(model: ObjectiveModel, path: str | Path) -> Objective:

@@ -44,16 +44,4 @@ def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
         lowered = lower(model, path.stem)
     except InvalidGraphError as error:
         raise InvalidFileError(f"{path}: {error}") from None
-    return ModelSource(
-        graph=lowered.graph,
-        colocation=lowered.colocation,
-        path=path,
-        content_hash=hash_of_files(reader.model_files(path), given),
-        num_nodes=lowered.num_nodes,
-        num_edges=lowered.num_edges,
-        inputs=lowered.inputs,
-        shapes=given,
-        shared_weights=lowered.shared_weights,
-        attention=lowered.attention,
-        unbounded=lowered.unbounded,
-    )
+    return ModelSource(path=path, content_hash=hash_of_files(reader.model_files(path), given), shapes=given, **lowered)

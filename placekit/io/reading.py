@@ -11,6 +11,7 @@ import json
 import os
 import reprlib
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -78,13 +79,7 @@ def _kind_of(mode: int) -> str:
 
 
 def read_bytes(path: str | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Return the content of `path`.
-
-    Raises
-    ------
-    InvalidFileError
-        As `open_input`.
-    """
+    """Return the content of `path`."""
     with open_input(path, max_bytes) as file:
         content = file.read(max_bytes + 1)  # the size of a file can be a lie: those in /proc have 0
         if len(content) > max_bytes:
@@ -93,13 +88,7 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the content of `path` as UTF-8 text; a byte-order mark is dropped.
-
-    Raises
-    ------
-    InvalidFileError
-        It cannot be read, is longer than `MAX_TEXT_BYTES`, or is not UTF-8.
-    """
+    """Return the content of `path` as UTF-8 text; a byte-order mark is dropped."""
     try:
         return read_bytes(path, MAX_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -107,13 +96,7 @@ def read_text(path: str | Path) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """Return the JSON value in `path`; see `parse_json`.
-
-    Raises
-    ------
-    InvalidFileError
-        It cannot be read, or is not JSON; the message gives line and column.
-    """
+    """Return the JSON value in `path`; see `parse_json`."""
     return parse_json(read_text(path), path)
 
 
@@ -122,11 +105,6 @@ def parse_json(text: str | bytes, where: str | Path) -> Any:
 
     Stricter than the standard library's reader: NaN and infinity are refused, and so is an object that has a key
     twice, of which the reader would silently drop one.
-
-    Raises
-    ------
-    InvalidFileError
-        It is not JSON; the message gives line and column.
     """
     try:
         text = text.decode() if isinstance(text, bytes) else text
@@ -140,13 +118,7 @@ def parse_json(text: str | bytes, where: str | Path) -> Any:
 
 
 def inside(folder: Path, name: str, where: str | Path) -> Path:
-    """Return the path `name`, that the file `where` gives, below `folder`.
-
-    Raises
-    ------
-    InvalidFileError
-        The path is absolute, or leads out of the folder: what a file says must not decide what else is read.
-    """
+    """Return the path `name`, that the file `where` gives, below `folder`; what leads out of the folder is refused."""
     path = Path(name)
     # a drive or a backslash means something on Windows only, but a file that has one is made for nothing else
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name[:2] or "\0" in name:
@@ -164,11 +136,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         longest = max(result, key=len)
         raise ValueError(f"key {longest[:40]!r}... has {len(longest)} characters; the limit is {MAX_NAME_LENGTH}")
     if len(result) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"key {key!r} appears twice in one object; keys must be unique")
-            seen.add(key)
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"key {twice!r} appears twice in one object; keys must be unique")
     return result
 
 

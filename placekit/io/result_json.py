@@ -15,14 +15,7 @@ from placekit.solve.result import Result
 def write_result(result: Result, path: str | Path, *, certificate: bool = False) -> None:
     """Write `result` to the JSON file `path`; `read_result` gives an equal one. The write is atomic.
 
-    Parameters
-    ----------
-    result
-        The result.
-    path
-        Where to write.
-    certificate
-        True to write the certificate of its bound, too, if it has one.
+    The certificate of its bound is written if `certificate` asks for it, and it has one.
 
     Raises
     ------

@@ -293,17 +293,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """Return the JSON Schema of the files of one kind.
-
-    Parameters
-    ----------
-    kind
-        ``"workload"``, ``"problem"``, ``"costs"``, ``"placement"``, ``"result"`` or ``"platform"``.
-
-    Raises
-    ------
-    UnknownNameError
-        No files of that kind; the message lists the kinds.
+    """Return the JSON Schema of the files of one kind, such as ``"problem"``.
 
     Examples
     --------

@@ -21,11 +21,9 @@ def visible(text: str) -> str:
     red \x1b[31m, title \x1b]0;x\x07, two
     lines
     """
-    return _HIDDEN.sub(lambda found: _spelled(ord(found[0])), text)
-
-
-def _spelled(code: int) -> str:
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return _HIDDEN.sub(
+        lambda found: f"\\x{ord(found[0]):02x}" if found[0] < "\u0100" else f"\\u{ord(found[0]):04x}", text
+    )
 
 
 def visible_markdown(text: str) -> str:

@@ -46,18 +46,10 @@ def read_workload(
     contiguity: Contiguity | str | None = None,
     name: str | None = None,
 ) -> Problem:
-    """Read the workload in `path`.
+    """Read the workload in `path`; one that ends in ``.txt`` by :func:`~placekit.io.compute_graph.read_compute_graph`.
 
-    Parameters
-    ----------
-    path
-        A workload file; one that ends in ``.txt`` is read by :func:`placekit.io.compute_graph.read_compute_graph`.
-    objective
-        What to minimise; `Throughput` by default. The format does not say.
-    contiguity
-        What the ops of a device must form; the objective's own default if None.
-    name
-        Name of the problem; the file's name without its suffix by default.
+    The format does not say what to minimise (`Throughput` by default), nor what the ops of a device must form (the
+    objective's own default). The problem is called as the file is, unless `name` says otherwise.
 
     Returns
     -------
@@ -82,7 +74,9 @@ def read_workload(
     op_names, op_of_id = _op_names(model, path)
     with blaming(path):
         graph, cost_ms = _graph(model, op_names, op_of_id, name or Path(path).stem, path)
-        platform = _platform(model)
+        limit = None if model.maxSizePerFPGA >= NO_MEMORY_LIMIT else model.maxSizePerFPGA
+        accelerators = [Device(f"ACC.{d}", "accelerator", memory_bytes=limit) for d in range(model.maxFPGAs)]
+        platform = Platform((*accelerators, *(Device(f"CPU.{d}", "cpu", is_host=True) for d in range(model.maxCPUs))))
         supported = [[bool(node.supportedOnFpga), True] for node in nodes]
         costs = CostTable(
             kinds=("accelerator", "cpu"),
@@ -153,16 +147,6 @@ def _graph(
     return graph, np.array([cost_ms[op] for op in producers], dtype=np.float64)
 
 
-def _platform(model: WorkloadModel) -> Platform:
-    limit = None if model.maxSizePerFPGA >= NO_MEMORY_LIMIT else model.maxSizePerFPGA
-    return Platform(
-        (
-            *(Device(f"ACC.{d}", "accelerator", memory_bytes=limit) for d in range(model.maxFPGAs)),
-            *(Device(f"CPU.{d}", "cpu", is_host=True) for d in range(model.maxCPUs)),
-        )
-    )
-
-
 def _colocation(labels: list[int | None]) -> NDArray[np.int64]:
     """Keep the given labels, so that they are written back as they were; nodes without one get unused labels."""
     used = {label for label in labels if label is not None}
@@ -175,13 +159,6 @@ def write_workload(problem: Problem, path: str | Path) -> None:
 
     Names of devices, op types, FLOPs, shapes, spreads and provenance have no place in the format and are lost, as are
     the objective and the contiguity; fused groups become part of the colour classes.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    path
-        Where to write.
 
     Raises
     ------

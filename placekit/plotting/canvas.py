@@ -32,6 +32,19 @@ def plain_label(text: str) -> str:
     return visible(text).replace("$", r"\$")
 
 
+def shorten(name: str, length: int) -> str:
+    """Return `name` in at most `length` characters: its end says most, as in a path; empty if nothing useful fits.
+
+    Examples
+    --------
+    >>> shorten("encoder/layer.0/query", 30), shorten("encoder/layer.0/query", 8), shorten("encoder", 2)
+    ('encoder/layer.0/query', '…0/query', '')
+    """
+    if len(name) <= length:
+        return name
+    return "…" + name[len(name) - length + 1 :] if length >= 4 else ""
+
+
 def time_scale(longest_s: float) -> tuple[float, str]:
     """Return the factor and the name of the unit that reads best for times up to `longest_s`.
 
@@ -99,13 +112,7 @@ def legend_above(ax: Axes, handles: Sequence[Artist] | None = None, title: str =
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write `figure` to `path`, in the format of its suffix. The write is atomic.
-
-    Raises
-    ------
-    PlacekitError
-        Another suffix than .png, .svg or .pdf, or a file that cannot be written.
-    """
+    """Write `figure` to `path`, in the format of its suffix. The write is atomic."""
     suffix = Path(path).suffix.lower().removeprefix(".")
     if suffix not in FIGURE_FORMATS:
         raise PlacekitError(f"cannot draw {path}: suffix {suffix!r} is none of {', '.join(FIGURE_FORMATS)}")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.io.visible import visible
+from placekit.plotting.canvas import shorten
 from placekit.plotting.layout import Layout, dot_radius, lay_out
 from placekit.plotting.plot_graph import DEVICE_COLORS, EDGE_COLORS, ends_of
 
@@ -66,8 +67,8 @@ def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: s
             f"<title>{_text(told)}</title></circle>"
         )
         if named:
-            below = y[op] + radius[op] + 3.5
-            parts.append(f'<text class="n" x="{x[op]:.0f}" y="{below:.1f}">{_text(_short(graph.op_names[op]))}</text>')
+            below, name = y[op] + radius[op] + 3.5, _text(shorten(graph.op_names[op], _NAME_LENGTH))
+            parts.append(f'<text class="n" x="{x[op]:.0f}" y="{below:.1f}">{name}</text>')
     parts += _end_labels(graph, x, y)
     used = np.unique(device).tolist()
     style = "".join(f".d{d}{{fill:{DEVICE_COLORS[d % len(DEVICE_COLORS)]}}}" for d in used)
@@ -117,11 +118,6 @@ def _end_labels(graph: OpGraph, x: NDArray[np.float64], y: NDArray[np.float64]) 
                 f"{word}: {_text(graph.op_names[op])}</text>"
             )
     return labels
-
-
-def _short(name: str) -> str:
-    """Return `name` as short as its place between two layers; its end says most."""
-    return name if len(name) <= _NAME_LENGTH else "…" + name[1 - _NAME_LENGTH :]
 
 
 def _text(text: str) -> str:

@@ -21,26 +21,17 @@ _HEAD_LENGTH, _HEAD_WIDTH = 0.24, 0.18
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Coordinates of ops and edges; y grows downwards.
+    """Coordinates of ops and edges; y grows downwards."""
 
-    Parameters
-    ----------
-    x, y
-        ``[num_ops]`` centre of every op.
-    start, control, end
-        ``[num_edges, 2]`` every edge as a quadratic curve. It ends at the border of its receiver.
-    heads
-        ``[num_edges, 3, 2]`` corners of the arrowheads.
-    is_long
-        ``[num_edges]`` True for an edge that passes over at least one layer: a skip connection.
-    """
-
+    # x, y: ``[num_ops]`` centre of every op
     x: NDArray[np.float64]
     y: NDArray[np.float64]
+    # start, control, end: ``[num_edges, 2]`` every edge as a quadratic curve. It ends at the border of its receiver
     start: NDArray[np.float64]
     control: NDArray[np.float64]
     end: NDArray[np.float64]
-    heads: NDArray[np.float64]
+    heads: NDArray[np.float64]  # ``[num_edges, 3, 2]`` corners of the arrowheads
+    # ``[num_edges]`` True for an edge that passes over at least one layer: a skip connection
     is_long: NDArray[np.bool_]
 
     @property
@@ -73,7 +64,8 @@ def lay_out(graph: OpGraph, radius: NDArray[np.float64], aspect: float) -> Layou
     O(ops log ops + edges).
     """
     layer, place = layered_positions(graph)
-    bulge = _bulge(graph, layer)
+    span = np.abs(layer[graph.receivers] - layer[graph.senders])
+    bulge = np.where(span > 1, np.minimum(0.5 * np.sqrt(span), _MAX_BULGE), 0.0)
     is_long = bulge > 0
     up = place[graph.senders] + place[graph.receivers] <= 0
     height = float(np.ptp(place)) + 2.0 + float(bulge.max(initial=0.0)) if len(layer) else 1.0
@@ -90,12 +82,6 @@ def lay_out(graph: OpGraph, radius: NDArray[np.float64], aspect: float) -> Layou
     control[:, 1] += np.where(up, -2.0, 2.0) * bulge
     heads, end = _arrowheads(control, end, radius[graph.receivers])
     return Layout(x, y, start, control, end, heads, is_long)
-
-
-def _bulge(graph: OpGraph, layer: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``[num_edges]`` how far every edge bends away from the straight line."""
-    span = np.abs(layer[graph.receivers] - layer[graph.senders])
-    return np.where(span > 1, np.minimum(0.5 * np.sqrt(span), _MAX_BULGE), 0.0)
 
 
 def _arrowheads(

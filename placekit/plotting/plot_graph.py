@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, plain_label
+from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, plain_label, shorten
 from placekit.plotting.layout import Layout, dot_radius, lay_out
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def _name_ends(ax: Axes, graph: OpGraph, layout: Layout, ops: NDArray[np.int64],
     if len(ops) > _NAMED:
         return
     for op in ops.tolist():
-        name = graph.op_names[op]
-        name = name if len(name) <= _NAME_LENGTH else "…" + name[1 - _NAME_LENGTH :]
+        name = shorten(graph.op_names[op], _NAME_LENGTH)
         at = (float(layout.x[op]), float(layout.y[op] + 0.5))
         # the text leads away from the border of the figure
         rightmost = layout.x[op] > (layout.x.min() + layout.x.max()) / 2

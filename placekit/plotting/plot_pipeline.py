@@ -28,22 +28,11 @@ def plot_pipeline(result: Result, graph: OpGraph, ax: Axes | None = None) -> Axe
     """Draw what every device does with which sample: one bar per sample and device, its transfers at the end.
 
     Devices work in step, a sample per time of the objective: a stage starts a sample one step after the stages before
-    it. Members of a team take turns. Devices stand in the order of their stages; idle ones are left out.
-
-    Parameters
-    ----------
-    result
-        A throughput result with a placement.
-    graph
-        The graph that it places, which says what follows what.
-    ax
-        Axes to draw on; those of a new figure if None.
-
-    Raises
-    ------
-    InvalidProblemError
-        The result has no placement, or is of another objective.
+    it, which `graph` tells. Members of a team take turns. Devices stand in the order of their stages; idle ones are
+    left out. `ax` is that of a new figure if None.
     """
+    from matplotlib.patches import Patch
+
     if result.placement is None or result.objective is None or result.objective_name != "throughput":
         raise InvalidProblemError(
             f"result of {result.problem_name!r} ({result.objective_name}, status {result.status}) has no pipeline"
@@ -70,7 +59,10 @@ def plot_pipeline(result: Result, graph: OpGraph, ax: Axes | None = None) -> Axe
     ax.set_xlim(0, num_samples * period_s * factor)
     ax.set_ylim(len(busy) - 0.5, -0.5)
     ax.set_xlabel(f"time ({unit}); one step is {time_text(period_s)}")
-    _legend(ax, result, any(load.transfer_s for load in busy))
+    handles = [Patch(color=SAMPLE_COLORS[0], label="ops of a sample (its number)")]
+    if any(load.transfer_s for load in busy):
+        handles.append(Patch(color=COLORS["transfer"], label="transfer"))
+    legend_above(ax, handles, f"{result.problem_name}: a sample every {time_text(period_s)} by {result.method}")
     return ax
 
 
@@ -111,14 +103,3 @@ def _draw_device(
                 start + compute / 2, row, str(sample + 1), ha="center", va="center", fontsize=8, color="white",
                 clip_on=True,
             )  # fmt: skip
-
-
-def _legend(ax: Axes, result: Result, has_transfers: bool) -> None:
-    from matplotlib.patches import Patch
-
-    handles = [Patch(color=SAMPLE_COLORS[0], label="ops of a sample (its number)")]
-    if has_transfers:
-        handles.append(Patch(color=COLORS["transfer"], label="transfer"))
-    assert result.objective is not None
-    title = f"{result.problem_name}: a sample every {time_text(result.objective)} by {result.method}"
-    legend_above(ax, handles, title)

@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 
 def plot_result(result: Result) -> Figure:
-    """Lay out `plot_loads` and `plot_trace`; a result without a placement has only a trace.
-
-    Parameters
-    ----------
-    result
-        Any result.
-    """
+    """Lay out `plot_loads` and `plot_trace`; a result without a placement has only a trace."""
     if result.placement is None:
         figure = new_figure(8.0, 3.0)
         plot_trace(result, figure.subplots())
@@ -47,24 +41,7 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
     """Draw one bar per device: compute, then transfer; and the objective and the bound as lines.
 
     Where devices compute and transfer at the same time, and a load is not the sum of both, they are two bars, one below
-    the other.
-
-    Parameters
-    ----------
-    result
-        A result with a placement.
-    ax
-        Axes to draw on; those of a new figure if None.
-
-    Returns
-    -------
-    Axes
-        What was drawn on.
-
-    Raises
-    ------
-    InvalidProblemError
-        The result has no placement, so there is nothing to draw.
+    the other. `ax` is that of a new figure if None.
     """
     if result.objective is None:
         raise InvalidProblemError(f"result of {result.problem_name!r} has status {result.status}: no loads to draw")
@@ -106,12 +83,7 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
 def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
     """Draw objective and bound as steps over the time of the solve; the space between them is what is not known.
 
-    Parameters
-    ----------
-    result
-        Any result; one without a trace gives empty axes that say so.
-    ax
-        Axes to draw on; those of a new figure if None.
+    A result without a trace gives empty axes that say so. `ax` is that of a new figure if None.
     """
     ax = axes_or_new(ax)
     ends = max(result.runtime_s, max((line.time_s for line in result.trace), default=0.0))

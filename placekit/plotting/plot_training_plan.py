@@ -16,20 +16,7 @@ _GIB = 2**30
 
 
 def plot_training_plan(result: PlanResult, ax: Axes | None = None) -> Axes:
-    """Draw one bar per stage: compute, transfers and gradients; and its memory beside it if `ax` is None.
-
-    Parameters
-    ----------
-    result
-        A result with a plan.
-    ax
-        Axes for the times; by default those of a new figure, which has the memory bars on its right.
-
-    Raises
-    ------
-    InvalidProblemError
-        The result has no plan.
-    """
+    """Draw one bar per stage: compute, transfers and gradients; and its memory beside it if `ax` is None."""
     if result.objective is None:
         raise InvalidProblemError(f"{result.problem_name!r} has status {result.status}: there is no plan to draw")
     loads = result.stages

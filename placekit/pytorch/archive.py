@@ -49,11 +49,6 @@ _TOKENS = re.compile(
 def check_size(text: str) -> None:
     """Raise unless the text of a size is arithmetic that takes no time; torch evaluates it as Python code.
 
-    Raises
-    ------
-    InvalidFileError
-        Anything else in it, or a power that may be large.
-
     Examples
     --------
     >>> check_size("Mul(Integer(2), Symbol('s0', positive=True, integer=True))")
@@ -72,12 +67,11 @@ def check_size(text: str) -> None:
 def check_target(target: str) -> None:
     """Raise unless a target is an operator of torch that computes, of an imported package, or of this program.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        No registered operator, or one that reaches for files or other processes.
+    Operators that reach for files or other processes are refused.
     """
+    import torch
     from torch._export.serde.serialize import _SYM_OPS
+    from torch._library.custom_ops import OPDEFS
 
     if target in {f"{each.__module__}.{each.__name__}" for each in _SYM_OPS}:  # numbers of sizes
         return
@@ -88,34 +82,20 @@ def check_target(target: str) -> None:
     if name in _REFUSED:
         raise UnsupportedProblemError(f"it calls {target}, which reads or writes files; it is not run")
     qualified = f"{namespace}::{name}"
-    if not _is_registered(qualified, overload):
+    try:
+        torch._C._dispatch_find_schema_or_throw(qualified, "" if overload == "default" else overload)
+    except RuntimeError:
         raise UnsupportedProblemError(
             f"it calls {target[:200]!r}, an operator that is not registered here; import the package that registers "
             "it first, or export the module without it"
-        )
-    if namespace not in _NAMESPACES and namespace not in sys.modules and not _is_own(qualified):
+        ) from None
+    made = OPDEFS.get(qualified)
+    is_own = made is not None and made._init_fn.__module__.partition(".")[0] != "torch"
+    if namespace not in _NAMESPACES and namespace not in sys.modules and not is_own:
         raise UnsupportedProblemError(
             f"it calls {target}, which is not run: {namespace} is no imported package, and the operator was not made "
             "by torch.library.custom_op"
         )
-
-
-def _is_registered(qualified: str, overload: str) -> bool:
-    import torch
-
-    try:
-        torch._C._dispatch_find_schema_or_throw(qualified, "" if overload == "default" else overload)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _is_own(qualified: str) -> bool:
-    """Return whether an operator was made by ``torch.library.custom_op`` outside of torch."""
-    from torch._library.custom_ops import OPDEFS
-
-    made = OPDEFS.get(qualified)
-    return made is not None and made._init_fn.__module__.partition(".")[0] != "torch"
 
 
 def read_archive(path: Path) -> torch.export.ExportedProgram:

@@ -21,18 +21,7 @@ def export_module(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> torch.export.ExportedProgram:
-    """Export a module by torch.export, without gradients and in its own mode (``eval`` or ``train``).
-
-    Raises
-    ------
-    UnsupportedProblemError
-        torch.export cannot: control flow that depends on data, an operator without a fake kernel, arguments of a wrong
-        shape. One line that names the module by its path and what to do.
-    InvalidProblemError
-        No module, or a tensor where the tuple of arguments belongs.
-    SolverUnavailableError
-        torch is not installed.
-    """
+    """Export a module by torch.export, without gradients and in its own mode (``eval`` or ``train``)."""
     require_torch("reading a module")
     import torch
 
@@ -57,7 +46,8 @@ def _explain(module: torch.nn.Module, error: Exception, given: Sequence[Any]) ->
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     text = f"{type(error).__name__} {error}".lower()
     missing = next((each for each in _chain(error) if isinstance(each, ModuleNotFoundError)), None)
-    told = ", ".join(map(_argument, given)) or "none"
+    shown = (f"{x.dtype}{list(x.shape)}".removeprefix("torch.") if is_tensor(x) else type(x).__name__ for x in given)
+    told = ", ".join(shown) or "none"
     advice = f"check that module(*args, **kwargs) runs with the arguments that were given: {told}"
     for pattern, what_to_do in reversed(_ADVICE.items()):
         advice = what_to_do if re.search(pattern, text) else advice
@@ -82,12 +72,6 @@ _ADVICE = {
     ),
 }
 """Advice by a pattern in the class and the text of an error; the first one counts."""
-
-
-def _argument(value: Any) -> str:
-    """Return an argument as a message shows it: ``float32[2, 3]``, or its class."""
-    is_one = is_tensor(value)
-    return f"{value.dtype}{list(value.shape)}".removeprefix("torch.") if is_one else type(value).__name__
 
 
 def _chain(error: BaseException) -> list[BaseException]:

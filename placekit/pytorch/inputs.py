@@ -17,24 +17,10 @@ _DEFAULT_BOUND = 2
 
 
 def random_inputs(program: TorchProgram, seed: int = 0) -> list[torch.Tensor]:
-    """Return one tensor per input of a bound program, in its order.
+    """Return one tensor per input of a program whose sizes are bound, in its order.
 
     Real numbers are standard normal. Integers that look up rows of an embedding are uniform over its rows; other
     integers are 0 or 1; booleans, and integers whose name says mask, are 1.
-
-    Parameters
-    ----------
-    program
-        The program, all sizes bound.
-    seed
-        Seed of the numbers.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        An input of a type that has no random numbers.
-    SolverUnavailableError
-        torch is not installed.
     """
     torch = require_torch(f"running {program.name!r}")
     generator = torch.Generator().manual_seed(seed)

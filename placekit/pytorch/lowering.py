@@ -13,7 +13,6 @@ from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.pytorch.ops import count_operator
 from placekit.pytorch.program import TorchNode, TorchProgram, operator_name
-from placekit.pytorch.state import Memory
 
 _REFUSED: Mapping[str, str] = {
     "cond": "which branch of control flow runs is not known beforehand; export the module with the branch to be placed",
@@ -33,20 +32,7 @@ NO_NODE = -1
 
 
 class Lowered:
-    """A program as an op graph.
-
-    Parameters
-    ----------
-    program
-        The program.
-    where
-        Its file or name, for messages.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        Control flow inside the program.
-    """
+    """A program as an op graph; messages name its file or name, `where`."""
 
     def __init__(self, program: TorchProgram, where: Path) -> None:
         self.program = program
@@ -55,6 +41,8 @@ class Lowered:
         self.module_of_op: list[str] = []
         #: index of the node in the program, by op; -1 for inputs, outputs and assignments
         self.node_of_op: list[int] = []
+        #: name in the program, by tensor of the graph
+        self.tensor_names: list[str] = []
         #: number of calls by operator that no table knows
         self.unknown: dict[str, int] = {}
         #: as of `placekit.io.model.ModelSource`
@@ -71,10 +59,9 @@ class Lowered:
             if name in program.tensors
         }
         self._producer: dict[str, int] = {}
-        self._tensors: list[str] = []
         self._readers: dict[str, dict[int, None]] = {}
         self._used: dict[str, int] = {}
-        self._memory = Memory(program)
+        self._memory = _Memory(program)
         for name in program.inputs:
             self._add(name, "Parameter", "", 0.0, (), (name,))
         for index, node in enumerate(program.nodes):
@@ -124,10 +111,13 @@ class Lowered:
             return
         if not is_known:
             self.unknown[node.target] = self.unknown.get(node.target, 0) + 1
-        op = self._add(_op_name(node), op_type, node.module, flops, refs, made, index)
+        operator = operator_name(node.target)
+        name = f"{node.module}.{operator}" if node.module else operator
+        op = self._add(name, op_type, node.module, flops, refs, made, index)
         self._memory.called(index, node, op, refs, made, is_view=is_view)
         if op_type == ATTENTION:
-            query, key, value = (self._tensor_of(node.arguments[name]) for name in ("query", "key", "value"))
+            read = [getattr(node.arguments[each], "name", None) for each in ("query", "key", "value")]
+            query, key, value = (self.tensor_names.index(each) if each in self._producer else -1 for each in read)
             self.attention[op] = query, key, value
 
     def _read(self, node: TorchNode) -> list[str]:
@@ -140,11 +130,6 @@ class Lowered:
                 if change is not None:
                     found[change] = None
         return list(found)
-
-    def _tensor_of(self, argument: Any) -> int:
-        """Return the tensor of the graph that an argument is; -1 if no op makes it."""
-        name = getattr(argument, "name", None)
-        return self._tensors.index(name) if name in self._producer else -1
 
     def _is_tensor(self, value: Any) -> bool:
         if isinstance(value, list | tuple):
@@ -185,18 +170,18 @@ class Lowered:
         for each in made:
             self._producer[each] = op
             self._readers[each] = {}
-            self._tensors.append(each)
+            self.tensor_names.append(each)
         return op
 
     def _graph(self) -> OpGraph:
         """Return the graph."""
-        readers = [list(self._readers[name]) for name in self._tensors]
-        tensors = [self.program.tensors[name] for name in self._tensors]
+        readers = [list(self._readers[name]) for name in self.tensor_names]
+        tensors = [self.program.tensors[name] for name in self.tensor_names]
         return OpGraph(
             name=self.program.name,
             op_names=tuple(self._names),
             op_types=tuple(self._types),
-            tensor_producer=np.array([self._producer[name] for name in self._tensors], dtype=np.int64),
+            tensor_producer=np.array([self._producer[name] for name in self.tensor_names], dtype=np.int64),
             consumer_offsets=np.cumsum([0, *map(len, readers)], dtype=np.int64),
             consumers=np.array([op for each in readers for op in each], dtype=np.int64),
             tensor_bytes=np.array([tensor.num_bytes for tensor in tensors]),
@@ -206,6 +191,81 @@ class Lowered:
         )
 
 
-def _op_name(node: TorchNode) -> str:
-    operator = operator_name(node.target)
-    return f"{node.module}.{operator}" if node.module else operator
+def is_in_place(node: TorchNode) -> bool:
+    """Return whether a call changes its first argument: torch marks such operators by a trailing underscore."""
+    name = operator_name(node.target)
+    return name.endswith("_") and not name.endswith("__")
+
+
+class _Memory:
+    """Aliases of tensors, and the last writer of each memory, while a program is walked through.
+
+    An operator that works in place hands on no value that others read, so that the order is not in the arguments:
+    whoever reads that memory, by whatever view, comes after the change. What reads memory that was changed under
+    another name has to be on the device of the change, with all that shows that memory; a change whose result alone is
+    read can be a copy. A buffer that changes is state, and stays on one device with all that reads it.
+    """
+
+    def __init__(self, program: TorchProgram) -> None:
+        self._held = dict(program.parameters)  # path by name, of views of parameters, too
+        self._base: dict[str, str] = {}
+        self._change: dict[str, tuple[str, int]] = {}  # by base: the last change's tensor and op
+        self._ops: dict[str, list[int]] = {}  # by base: what makes, shows, reads or changes it
+        self._nodes: dict[str, list[int]] = {}  # by base: indices of the nodes that change it
+        self._readers: dict[str, list[int]] = {}  # by buffer
+        self._changing: set[str] = set()
+        self._shared: set[str] = set()
+
+    def change_after(self, tensor: str, op: int) -> str | None:
+        """Return the tensor of the last change to `tensor`'s memory, if that came after `op`, which made it."""
+        base = self._base.get(tensor, tensor)
+        change = self._change.get(base)
+        if change is None or change[1] <= op:
+            return None
+        self._shared.add(base)
+        return change[0]
+
+    def called(
+        self, index: int, node: TorchNode, op: int, refs: Sequence[str], made: Sequence[str], *, is_view: bool
+    ) -> None:
+        """Take note of a call: node number `index`, op number `op`, which reads `refs` and makes `made`."""
+        for ref in refs:
+            self._ops.setdefault(self._base.get(ref, ref), []).append(op)
+            if ref in self._held:
+                self._readers.setdefault(self._held[ref], []).append(op)
+        for each in made:
+            self._ops.setdefault(each, []).append(op)
+        if not refs or not (is_view or is_in_place(node)):
+            return
+        base = self._base.get(refs[0], refs[0])
+        self._base |= dict.fromkeys(made, base)
+        if is_in_place(node):
+            self._change[base] = (made[0], op)
+            self._nodes.setdefault(base, []).append(index)
+            if base in self._held:
+                self._changing.add(self._held[base])
+                self._shared.add(base)
+
+    def viewed(self, parameter: str, made: Sequence[str]) -> None:
+        """Take note of tensors that are views of a parameter."""
+        self._base |= dict.fromkeys(made, self._base.get(parameter, parameter))
+        self._held |= dict.fromkeys(made, self._held[parameter])
+
+    @property
+    def seen_changes(self) -> frozenset[int]:
+        """Nodes whose change is read under another name, or stays in a buffer: these have to work in place."""
+        return frozenset(node for base in self._shared for node in self._nodes.get(base, ()))
+
+    @property
+    def states(self) -> frozenset[str]:
+        """Paths of the buffers that are changed in place."""
+        return frozenset(self._changing)
+
+    def bound_together(self, assigned: Sequence[tuple[str, int]]) -> list[list[int]]:
+        """Return groups of ops that need the same memory, and so one device.
+
+        `assigned` has buffer and op of every assignment at the end of the program.
+        """
+        found = [[op, *self._readers.get(buffer, [])] for buffer, op in assigned]
+        found += [self._readers[buffer] for buffer in sorted(self._changing)]
+        return found + [self._ops[base] for base in sorted(self._shared) if base not in self._held]

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
-from placekit.pytorch.lowering import NO_NODE, Lowered
+from placekit.pytorch.lowering import NO_NODE, Lowered, is_in_place
 from placekit.pytorch.program import AUTOCAST, TorchNode
-from placekit.pytorch.state import is_in_place
 
 if TYPE_CHECKING:
     import torch
@@ -27,15 +26,7 @@ NODE = "placekit_node"
 
 
 class Builder:
-    """Builds modules of parts of a program.
-
-    Parameters
-    ----------
-    lowered
-        The program and its ops.
-    tensors
-        What the module holds, by path.
-    """
+    """Builds modules of parts of a program, whose tensors it has by path."""
 
     def __init__(self, lowered: Lowered, tensors: Mapping[str, torch.Tensor]) -> None:
         self.lowered = lowered
@@ -53,21 +44,9 @@ class Builder:
     def part(
         self, ops: Collection[int], inputs: Sequence[str], outputs: Sequence[str], device: str = "cpu"
     ) -> torch.fx.GraphModule:
-        """Return the module of some ops.
+        """Return the module of some ops, called with the tensors `inputs`, that returns a tuple of `outputs`.
 
-        Parameters
-        ----------
-        ops
-            Indices of ops; inputs and outputs among them play no role.
-        inputs, outputs
-            Names of the tensors that it is called with, and of those that it returns, as a tuple.
-        device
-            Where it runs, as torch says it; weights are moved there.
-
-        Raises
-        ------
-        UnsupportedProblemError
-            An operator that is not registered here, or a number that depends on values.
+        Inputs and outputs among the ops play no role. Weights are moved to `device`.
         """
         part = _Part(self, device)
         program = self.lowered.program

@@ -97,16 +97,8 @@ def count_operator(
 ) -> tuple[str, float, bool]:
     """Return the type of one call, its floating-point operations, and whether its operator is in a table.
 
-    Parameters
-    ----------
-    target
-        The operator, for example ``"aten.linear.default"``.
-    shapes
-        Shape of every argument that is a tensor, by its name; a list of shapes for a list of tensors.
-    arguments
-        The other arguments by name.
-    outputs
-        Shape of every output.
+    `shapes` has the shape of every argument that is a tensor, by its name, or a list of shapes for a list of tensors;
+    `arguments` has the others.
 
     Examples
     --------
@@ -146,10 +138,6 @@ def _convolution(shapes: Values, arguments: Values, outputs: Sequence[Shape]) ->
     op_type = "ConvolutionBackpropData" if arguments.get("transposed") else "Convolution"
     flops = count_flops(op_type, [shapes.get("input") or shapes["self"], shapes["weight"]], outputs[:1])
     return "Group" * (int(arguments.get("groups") or 1) > 1) + op_type, flops
-
-
-def _transposed(shapes: Values, arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
-    return _convolution(shapes, {**arguments, "transposed": True}, outputs)
 
 
 def _attention(shapes: Values, _arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
@@ -195,7 +183,10 @@ _COUNTED: Mapping[str, _Counted] = {
     "baddbmm": _like("MatMul", "batch1"),
     "einsum": _einsum,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        lambda shapes, arguments, outputs: _convolution(shapes, {**arguments, "transposed": True}, outputs),
+    ),
     "scaled_dot_product_attention": _attention,
     **{
         f"_scaled_dot_product_{kind}_attention{where}": _attention

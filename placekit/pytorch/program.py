@@ -33,17 +33,7 @@ AUTOCAST = "placekit_autocast"
 
 @dataclass(frozen=True, slots=True)
 class TorchTensor:
-    """Type and shape of one tensor.
-
-    Parameters
-    ----------
-    dtype
-        Torch's name without the module: ``"float32"``, ``"int64"``.
-    item_bytes
-        Bytes of one element.
-    shape
-        Its dimensions.
-    """
+    """Type of one tensor by torch's name without the module (``"float32"``), bytes of an element, and shape."""
 
     dtype: str
     item_bytes: int
@@ -57,22 +47,11 @@ class TorchTensor:
 
 @dataclass(frozen=True, eq=False)
 class TorchNode:
-    """One call of an operator.
+    """One call of an operator, such as ``"aten.linear.default"``, by a module: ``"layers.0.up"``, empty at the top.
 
-    Parameters
-    ----------
-    call
-        The node of torch.fx.
-    target
-        The operator, for example ``"aten.linear.default"``.
-    module
-        Path of the module that calls it, for example ``"layers.0.mlp.up"``; empty at the top.
-    arguments
-        Value by name of the operator's argument; tensors and computed numbers are nodes of torch.fx.
-    outputs
-        Names of the tensors that it makes, in order; those that are None in torch are left out.
-    elements
-        Where each of `outputs` stands in the sequence that the call returns; empty if it returns one value.
+    `arguments` are by the names of the operator; tensors and computed numbers among them are nodes of torch.fx.
+    `outputs` names the tensors that it makes; those that are None in torch are left out. `elements` says where each of
+    them stands in the sequence that the call returns; it is empty if the call returns one value.
     """
 
     call: torch.fx.Node
@@ -94,40 +73,21 @@ class TorchNode:
 
 @dataclass(frozen=True, eq=False)
 class TorchProgram:
-    """Program of torch.export for a module.
+    """Program of torch.export for a module."""
 
-    Parameters
-    ----------
-    name
-        Name of the model.
-    nodes
-        The calls, in an order in which they can run.
-    tensors
-        Type and shape of every tensor by name: inputs, parameters, and what nodes make.
-    numbers
-        Number by name of a node that computes one of sizes.
-    inputs, outputs
-        Names of the tensors that the caller gives and gets.
-    parameters
-        Path by name of every tensor that the module holds: parameters, buffers and constants.
-    storage
-        Key of the memory behind every parameter, by its path: tied weights share one.
-    storage_bytes
-        Bytes of that memory, by its key.
-    mutations
-        Path of a buffer by the name of the tensor that becomes its next value.
-    """
-
-    name: str
-    nodes: tuple[TorchNode, ...]
+    name: str  # name of the model
+    nodes: tuple[TorchNode, ...]  # the calls, in an order in which they can run
+    # type and shape of every tensor by name: inputs, parameters, and what nodes make
     tensors: Mapping[str, TorchTensor]
-    numbers: Mapping[str, Any]
+    numbers: Mapping[str, Any]  # number by name of a node that computes one of sizes
+    # inputs, outputs: names of the tensors that the caller gives and gets
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    # path by name of every tensor that the module holds: parameters, buffers and constants
     parameters: Mapping[str, str]
-    storage: Mapping[str, str]
-    storage_bytes: Mapping[str, float]
-    mutations: Mapping[str, str]
+    storage: Mapping[str, str]  # key of the memory behind every parameter, by its path: tied weights share one
+    storage_bytes: Mapping[str, float]  # bytes of that memory, by its key
+    mutations: Mapping[str, str]  # path of a buffer by the name of the tensor that becomes its next value
 
 
 def operator_name(target: str) -> str:
@@ -152,25 +112,7 @@ def program_of(
 ) -> TorchProgram:
     """Return the program of a module, with the sizes that `shapes` gives to inputs, else those of the examples.
 
-    Parameters
-    ----------
-    exported
-        What torch.export made of the module, or read from a file.
-    name
-        Name of the model.
-    shapes
-        Shape by name of an input; the empty name means the only input.
-
-    Raises
-    ------
-    UnknownNameError
-        No such input.
-    InvalidProblemError
-        A shape that does not fit: a dimension that torch.export fixed, or one that has another size elsewhere.
-    InvalidFileError
-        A call that gives its body another number of values than the body takes.
-    UnsupportedProblemError
-        A size that depends on the values of tensors.
+    The empty name in `shapes` means the only input.
     """
     import torch
 
@@ -289,21 +231,8 @@ def _memories(
 def _append(graph: torch.fx.Graph, module: Any, values: dict[Any, Any], *, casts: bool) -> Any:
     """Append the calls of a module to a graph, those of bodies that always run in the place of their calls.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    module
-        A module of torch.fx.
-    values
-        Value in the graph by node of the module; it has those of the inputs, and gets the others.
-    casts
-        Whether autocast casts inside of the operators.
-
-    Returns
-    -------
-    Any
-        The outputs of the module, as values in the graph.
+    `values` has the value in the graph by node of the module: of the inputs first, then of all. `casts` says whether
+    autocast casts inside of the operators. Returned are the outputs of the module, as values in the graph.
     """
     import torch
 

@@ -44,14 +44,7 @@ _ELEMENT_TYPES = {
 class TorchSource(ModelSource):
     """A PyTorch model as an op graph; see `ModelSource` for what it can do.
 
-    Parameters
-    ----------
-    lowered
-        The program that the ops come from.
-    exported
-        What torch.export made of the module, or what was read from the file.
-    is_file
-        Whether `path` is the file that it was read from.
+    `exported` is what torch.export made of the module or what was read from `path`, which is a file if `is_file`.
     """
 
     lowered: Lowered
@@ -62,11 +55,6 @@ class TorchSource(ModelSource):
     def module_of_op(self) -> tuple[str, ...]:
         """``[num_ops]`` path of the module that every op is called by; empty for inputs, outputs and the top."""
         return tuple(self.lowered.module_of_op)
-
-    @property
-    def unknown_operators(self) -> Mapping[str, int]:
-        """Number of calls by operator that no table knows; each counts one operation per output element."""
-        return self.lowered.unknown
 
     def __reduce__(self) -> tuple[Any, ...]:
         content = io.BytesIO()
@@ -82,13 +70,7 @@ class TorchSource(ModelSource):
         return Builder(self.lowered, {path: each for path, each in tensors.items() if is_tensor(each)})
 
     def load(self) -> openvino.Model:
-        """Refuse: OpenVINO does not run it.
-
-        Raises
-        ------
-        UnsupportedProblemError
-            Always.
-        """
+        """Refuse: OpenVINO does not run it."""
         raise UnsupportedProblemError(
             f"{self.path}: a PyTorch program; OpenVINO does not run it. Export with --to torch-pipeline, or "
             "convert it: openvino.save_model(openvino.convert_model(module, example_input=inputs), 'model.xml')"
@@ -96,13 +78,7 @@ class TorchSource(ModelSource):
 
 
 def _read_again(path: Path, shapes: Mapping[str, Sequence[int]], content_hash: str, content: bytes) -> TorchSource:
-    """Return a source that was pickled, of a module if `content` has its bytes.
-
-    Raises
-    ------
-    InvalidFileError
-        The file is gone, or has changed since it was read.
-    """
+    """Return a source that was pickled, of a module if `content` has its bytes."""
     if not content:
         source = read_pt2(path, shapes)
         if source.content_hash != content_hash:
@@ -164,12 +140,7 @@ def read_torch(
 def read_pt2(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> TorchSource:
     """Read a program that ``torch.export.save`` wrote; runs nothing of the file.
 
-    Parameters
-    ----------
-    path
-        The ``.pt2`` file.
-    shapes
-        Shapes by name of an input, for dimensions that were left open; those of the example inputs by default.
+    `shapes` gives shapes to inputs by name, for dimensions that were left open; those of the examples by default.
 
     Raises
     ------

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.stage_costs import predict
@@ -88,8 +87,8 @@ def torch_baselines(
             key=lambda each: predict(problem, each, is_serial=executor == "serial").throughput_per_s,
         )
         splits = {
-            "equal layers": equal_layers(source, problem),
-            "equal bytes": equal_bytes(source, problem),
+            "equal layers": equal_shares(source, problem, "layers"),
+            "equal bytes": equal_shares(source, problem, "bytes"),
             "random cuts": best,
         }
         found += [Placed(name, each, platform, executor, queue_size) for name, each in splits.items()]
@@ -108,24 +107,15 @@ def layers_of(module_of_op: Sequence[str]) -> list[str]:
     return [match[0] if match else path for match, path in zip(found, module_of_op, strict=True)]
 
 
-def equal_layers(source: TorchSource, problem: Problem) -> Placement:
-    """Return the placement that gives every device as many layers, in the order of the program."""
-    return _by_share(source, problem, np.ones(source.graph.num_ops), per_layer=True)
-
-
-def equal_bytes(source: TorchSource, problem: Problem) -> Placement:
-    """Return the placement that gives every device layers with as many bytes of weights, in the program's order."""
-    return _by_share(source, problem, source.graph.op_weight_bytes, per_layer=False)
-
-
-def _by_share(source: TorchSource, problem: Problem, size: NDArray[np.float64], *, per_layer: bool) -> Placement:
-    """Divide the layers so that every device has an equal share of the sum of `size`, of ops or of layers."""
+def equal_shares(source: TorchSource, problem: Problem, of: Literal["layers", "bytes"]) -> Placement:
+    """Return the placement that gives every device as many layers, or layers of as many bytes, in program order."""
     graph, count = source.graph, problem.platform.num_devices
     layer = layers_of(source.module_of_op)
     sizes: dict[str, float] = {}
     for op in graph.order.tolist():
         if layer[op]:  # ops at the top belong to no layer
-            sizes[layer[op]] = 1.0 if per_layer else sizes.get(layer[op], 0.0) + float(size[op])
+            more = sizes.get(layer[op], 0.0) + float(graph.op_weight_bytes[op])
+            sizes[layer[op]] = 1.0 if of == "layers" else more
     names = list(sizes)
     amounts = np.array(list(sizes.values()))
     middle = np.cumsum(amounts) - amounts / 2

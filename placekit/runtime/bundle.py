@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.atomic import write_json
-from placekit.io.file_hash import require_hash
 from placekit.io.folders import write_folder
 from placekit.io.openvino_graph import short_reason
 from placekit.io.openvino_ir import check_ir
@@ -45,6 +44,7 @@ from placekit.runtime.manifest import (
     upgraded,
 )
 from placekit.runtime.openvino_stages import bytes_of_outputs
+from placekit.runtime.openvino_tensors import save_model
 from placekit.runtime.stages import PlacedStage, StagePlan, cut_tensors
 from placekit.runtime.torch_bundle import read_torch_stages, refuse_teams, write_torch_stages
 from placekit.runtime.torch_stages import TorchModel, TorchPart
@@ -61,20 +61,10 @@ _LOGGER = logging.getLogger(__name__)
 def write_bundle(
     plan: StagePlan, folder: str | Path, *, queue_size: int = 2, check: Callable[[Path], object] | None = None
 ) -> None:
-    """Write `plan` as a bundle.
+    """Write `plan` as a bundle, which appears complete or not at all; one that is there already is replaced.
 
-    The folder appears complete or not at all. A bundle that is there already is replaced.
-
-    Parameters
-    ----------
-    plan
-        The stages.
-    folder
-        Where to write; its parent must exist.
-    queue_size
-        Samples that fit between a stage and the next, unless the user of the bundle says otherwise.
-    check
-        Called with the new folder before it takes its place; what it raises leaves everything as it was.
+    `queue_size` samples fit between a stage and the next, unless the user of the bundle says otherwise. `check` is
+    called with the new folder before it takes its place; what it raises leaves everything as it was.
 
     Raises
     ------
@@ -99,12 +89,7 @@ def write_bundle(
         if check is not None:
             check(new)
 
-    write_folder(folder, "bundle", _reason, write)
-
-
-def _reason(folder: Path) -> str | None:
-    """Return why a folder is no bundle; None if it is one."""
-    return None if (folder / MANIFEST).is_file() else f"it has no {MANIFEST}"
+    write_folder(folder, "bundle", lambda old: None if (old / MANIFEST).is_file() else f"it has no {MANIFEST}", write)
 
 
 def _write_stages(plan: StagePlan, folder: Path, queue_size: int) -> Manifest:
@@ -113,10 +98,7 @@ def _write_stages(plan: StagePlan, folder: Path, queue_size: int) -> Manifest:
     stages = []
     for index, stage in enumerate(plan.stages):
         paths = [folder / f"{index}{suffix}" for suffix in (".xml", ".bin")]
-        try:
-            openvino.save_model(stage.model, paths[0], compress_to_fp16=False)
-        except RuntimeError as error:  # a full disk
-            raise OSError(f"stage {stage.name!r}: {error}") from error
+        save_model(stage.model, paths[0], f"stage {stage.name!r}")
         inputs, outputs = (
             [
                 PortModel(op=op, port=port, node=node.get_friendly_name())
@@ -145,13 +127,7 @@ def _write_stages(plan: StagePlan, folder: Path, queue_size: int) -> Manifest:
 
 
 def read_manifest(folder: str | Path) -> Manifest:
-    """Return the manifest of a bundle.
-
-    Raises
-    ------
-    InvalidFileError
-        No bundle, or a manifest that is none.
-    """
+    """Return the manifest of a bundle."""
     path = Path(folder) / MANIFEST
     if not path.is_file():
         raise InvalidFileError(f"{folder}: no bundle, it has no {MANIFEST}")
@@ -178,7 +154,11 @@ def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> t
     with blaming(path):
         devices = {each.name: _device(each, path, cache_dir) for each in manifest.devices}
     for entry in manifest.stages:
-        _check_members(path, entry, devices)
+        for member in entry.members:
+            if member not in devices:
+                raise InvalidFileError(f"{path}: stage {entry.name!r} is on device {member!r}, which it does not list")
+            if entry.members.count(member) > 1:
+                raise InvalidFileError(f"{path}: stage {entry.name!r} names member {member!r} twice")
     model: Any
     if manifest.framework == "torch":
         if cache_dir is not None:
@@ -212,16 +192,13 @@ def _device(entry: DeviceModel, path: Path, cache_dir: str | Path | None) -> Dev
     return Device(**entry.model_dump(exclude={"properties"}), properties=properties)
 
 
-def _check_members(path: Path, entry: StageModel, devices: Mapping[str, Device]) -> None:
-    for member in entry.members:
-        if member not in devices:
-            raise InvalidFileError(f"{path}: stage {entry.name!r} is on device {member!r}, which it does not list")
-        if entry.members.count(member) > 1:
-            raise InvalidFileError(f"{path}: stage {entry.name!r} names member {member!r} twice")
-
-
 def _read_stage(path: Path, index: int, entry: StageModel, devices: Mapping[str, Device]) -> PlacedStage:
-    model = _read_model(path, f"{index}.xml", entry)
+    file = entry.file(path, f"{index}.xml")
+    check_ir(file)
+    try:
+        model = shared_core().read_model(file)
+    except Exception as error:  # OpenVINO raises RuntimeError and types of its own
+        raise InvalidFileError(f"{file}: OpenVINO cannot read it: {short_reason(error)}") from error
     return PlacedStage(
         entry.name,
         tuple(devices[member] for member in entry.members),
@@ -230,18 +207,6 @@ def _read_stage(path: Path, index: int, entry: StageModel, devices: Mapping[str,
         _keys(path, entry.name, entry.outputs, model.get_results()),
         tuple(entry.op_names),
     )
-
-
-def _read_model(path: Path, name: str, entry: StageModel) -> openvino.Model:
-    if name not in entry.files:
-        raise InvalidFileError(f"{path}: stage {entry.name!r} does not list its file {name}")
-    for file_name, digest in entry.files.items():
-        require_hash(path.with_name(file_name), digest, "bundle")
-    check_ir(path.with_name(name))
-    try:
-        return shared_core().read_model(path.with_name(name))
-    except Exception as error:  # OpenVINO raises RuntimeError and types of its own
-        raise InvalidFileError(f"{path.with_name(name)}: OpenVINO cannot read it: {short_reason(error)}") from error
 
 
 def _keys(path: Path, stage: str, ports: Sequence[PortModel], nodes: Sequence[Any]) -> tuple[TensorKey, ...]:
@@ -272,7 +237,9 @@ def _check(
             raise InvalidFileError(f"{path}: stage {stage.name!r} {what}")
         known |= set(stage.outputs)
         names.add(stage.name)
-        if _has_state(stage) and len(stage.members) > 1:
+        is_torch = isinstance(stage.model, TorchPart)
+        has_state = stage.model.source.lowered.states if is_torch else stage.model.get_variables()
+        if has_state and len(stage.members) > 1:
             raise InvalidFileError(f"{path}: stage {stage.name!r} keeps state, which no team can")
         for device in stage.members:
             team = team_of.setdefault(device.name, stage.team_name)
@@ -285,12 +252,6 @@ def _check(
             raise InvalidFileError(f"{path}: output {output.name!r} is {output.key}, which no stage gives")
     if manifest.tensors != [TensorModel.of(cut) for cut in cut_tensors(stages, num_bytes)]:
         raise InvalidFileError(f"{path}: tensors are not the ones between its stages")
-
-
-def _has_state(stage: PlacedStage) -> bool:
-    if isinstance(stage.model, TorchPart):
-        return bool(stage.model.source.lowered.states)
-    return bool(stage.model.get_variables())
 
 
 def _join(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> openvino.Model:

@@ -40,15 +40,6 @@ def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | 
     """Read a bundle back, run one seeded sample through its stages, and return what was checked.
 
     `plan` has the stages that were written, with the whole model.
-
-    Raises
-    ------
-    InvalidFileError
-        A bundle that cannot be read.
-    ExecutionError
-        A stage that does not run.
-    OutputMismatchError
-        A stage whose output is not that of the whole model.
     """
     progress = progress or (lambda _done, _total, _what: None)
     read, _ = read_bundle(folder)

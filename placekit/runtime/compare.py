@@ -15,7 +15,7 @@ from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
 from placekit.runtime.baselines import baselines
-from placekit.runtime.contenders import Contender, Executor, Placed, is_serial, singles
+from placekit.runtime.contenders import Contender, Executor, Placed, singles
 from placekit.runtime.series import Estimate, Quantity, Series, Timings
 from placekit.runtime.timing import Timing
 from placekit.runtime.trace import predicted_stage_times, timing_trace
@@ -30,35 +30,19 @@ PLACEMENT = "placement"
 
 @dataclass(frozen=True, eq=False)
 class PlacementTiming:
-    """Measured comparison of a placement with other contenders.
+    """Measured comparison of a placement with other contenders."""
 
-    Parameters
-    ----------
-    timings
-        The placement, under the name `PLACEMENT`, and whatever it was measured against.
-    executor
-        How it ran.
-    singles
-        Name of the contender by name of the device that it has alone.
-    runtime
-        Names of the contenders that are OpenVINO's own ways of running the whole model, or the ways of running a
-        PyTorch program that need no plan; none if they were left out.
-    stages, prediction
-        Costs of its stages, and what follows for them.
-    team_names
-        ``[num_stages]`` names of the members of each stage's team.
-    placement
-        What was timed.
-    """
-
-    timings: Timings
-    executor: Executor
-    singles: Mapping[str, str]
+    timings: Timings  # the placement, under the name `PLACEMENT`, and whatever it was measured against
+    executor: Executor  # how it ran
+    singles: Mapping[str, str]  # name of the contender by name of the device that it has alone
+    # names of the contenders that are OpenVINO's own ways of running the whole model, or the ways of running a PyTorch
+    # program that need no plan; none if they were left out
     runtime: tuple[str, ...]
+    # stages, prediction: costs of its stages, and what follows for them
     stages: StageCosts
     prediction: Prediction
-    team_names: tuple[tuple[str, ...], ...]
-    placement: Placement
+    team_names: tuple[tuple[str, ...], ...]  # ``[num_stages]`` names of the members of each stage's team
+    placement: Placement  # what was timed
 
     __repr__ = short_repr
 
@@ -112,6 +96,10 @@ class PlacementTiming:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; numbers that are not known are None."""
         mine = self.placed.to_dict()
+        contenders = []
+        for each in self.timings.used:
+            ratio = None if each.name == PLACEMENT else self.timings.ratio(PLACEMENT, each.name)
+            contenders.append(each.to_dict() | {"speedup_of_placement": ratio and ratio.median})
         speedup, faster, over = self.speedup(), self.speedup("latency"), self.over_runtime
         throughput, latency = mine.pop("throughput_per_s"), mine.pop("latency_s")
         mine = {name: value for name, value in mine.items() if name not in ("name", "error")}
@@ -134,7 +122,7 @@ class PlacementTiming:
             "prediction_error": _error(self.prediction.throughput_per_s, throughput),
             "latency_prediction_error": _error(self.prediction.latency_s, latency),
             "stages": self.stage_rows(),
-            "contenders": [self._contender(each) for each in self.timings.used],
+            "contenders": contenders,
             "flags": list(self.timings.flags()),
             "is_noisy": self.timings.is_noisy,
             "is_cached": self.timings.is_cached,
@@ -174,10 +162,6 @@ class PlacementTiming:
         error = None if told is None else told["error"]
         return Alternative(name, form, 1 / rate if rate else None, None if rate else str(error or "it did not run"))
 
-    def _contender(self, series: Series) -> dict[str, Any]:
-        ratio = None if series.name == PLACEMENT else self.timings.ratio(PLACEMENT, series.name)
-        return series.to_dict() | {"speedup_of_placement": ratio and ratio.median}
-
     def stage_rows(self) -> list[dict[str, Any]]:
         """Return name, device, measured and predicted seconds, and the error, of every stage on every member."""
         rows = []
@@ -204,7 +188,7 @@ class PlacementTiming:
             self.stages,
             self.prediction.stage_s,
             max(1, len(measured[0])),
-            is_serial=is_serial(self.executor),
+            is_serial=self.executor == "serial",
         )
         return timing_trace(self.stage_names, self.team_names, measured, predicted)
 
@@ -266,7 +250,7 @@ def time_placement(
         singles=dict(zip(platform.device_names, (each.name for each in alone), strict=True)),
         runtime=tuple(each.name for each in runtime),
         stages=stages,
-        prediction=predict(problem, placement, is_serial=is_serial(executor)),
+        prediction=predict(problem, placement, is_serial=executor == "serial"),
         placement=placement,
         team_names=tuple(
             tuple(platform.device_names[each] for each in stages.device[stages.rows_of(stage)].tolist())

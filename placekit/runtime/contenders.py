@@ -15,7 +15,7 @@ import numpy as np
 from placekit.model.errors import UnknownNameError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
-from placekit.model.platform import Device, Platform
+from placekit.model.platform import Platform
 
 Executor: TypeAlias = Literal["serial", "threads"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
@@ -23,50 +23,23 @@ EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 
 
 def executor_named(name: str) -> Executor:
-    """Return the executor called `name`.
-
-    Raises
-    ------
-    UnknownNameError
-        There is none; the message lists those that there are.
-    """
+    """Return the executor called `name`."""
     for executor in EXECUTORS:
         if executor == name:
             return executor
     raise UnknownNameError(f"no executor {name!r}; executors are {', '.join(EXECUTORS)}")
 
 
-def is_serial(executor: Executor) -> bool:
-    """Return whether `executor` runs stages one after another, one sample at a time, and is no pipeline."""
-    return executor == "serial"
-
-
 @dataclass(frozen=True)
 class Placed:
-    """A placement, run by one of placekit's executors.
+    """A placement, run by one of placekit's executors."""
 
-    Parameters
-    ----------
-    name
-        For tables and messages.
-    placement, platform
-        What runs where.
-    executor
-        One of `EXECUTORS`.
-    queue_size
-        Samples between two stages of a pipeline.
-
-    Raises
-    ------
-    UnknownNameError
-        An executor that does not exist.
-    """
-
-    name: str
+    name: str  # for tables and messages
+    # placement, platform: what runs where
     placement: Placement
     platform: Platform
-    executor: Executor = "threads"
-    queue_size: int = 2
+    executor: Executor = "threads"  # one of `EXECUTORS`
+    queue_size: int = 2  # samples between two stages of a pipeline
 
     def __post_init__(self) -> None:
         executor_named(self.executor)
@@ -82,7 +55,15 @@ class Placed:
         members = sorted(each for team in self.placement.teams if team[0] in used for each in team)
         return {
             "placement": self.placement.as_dict(),
-            "devices": [_device_facts(self.platform.devices[each]) for each in members],
+            "devices": [
+                {
+                    "name": device.name,
+                    "openvino": device.openvino,
+                    "cores": list(device.cores),
+                    "properties": dict(device.properties),
+                }
+                for device in (self.platform.devices[each] for each in members)
+            ],
             "cores": list(self.cores),
             "executor": self.executor,
             "queue_size": self.queue_size,
@@ -91,25 +72,15 @@ class Placed:
 
 @dataclass(frozen=True)
 class Whole:
-    """The whole model, placed and scheduled by OpenVINO.
+    """The whole model, placed and scheduled by OpenVINO."""
 
-    Parameters
-    ----------
-    name
-        For tables and messages.
-    target
-        OpenVINO device string, for example ``"AUTO"``.
-    latency_properties, throughput_properties
-        What it is compiled with to run one sample at a time, and to stream samples.
-    cores
-        Cores that the process may use; empty for all.
-    """
-
-    name: str
-    target: str
+    name: str  # for tables and messages
+    target: str  # OpenVINO device string, for example ``"AUTO"``
+    # latency_properties, throughput_properties: what it is compiled with to run one sample at a time, and to stream
+    # samples
     latency_properties: Mapping[str, Any] = field(default_factory=dict)
     throughput_properties: Mapping[str, Any] = field(default_factory=dict)
-    cores: tuple[int, ...] = ()
+    cores: tuple[int, ...] = ()  # cores that the process may use; empty for all
 
     def facts(self) -> dict[str, Any]:
         """Return all that a measurement of it depends on, as JSON values."""
@@ -129,15 +100,6 @@ def cores_of(platform: Platform) -> tuple[int, ...]:
     if not all(device.cores for device in platform.devices):
         return ()
     return tuple(sorted({core for device in platform.devices for core in device.cores}))
-
-
-def _device_facts(device: Device) -> dict[str, Any]:
-    return {
-        "name": device.name,
-        "openvino": device.openvino,
-        "cores": list(device.cores),
-        "properties": dict(device.properties),
-    }
 
 
 def on_one_device(graph: OpGraph, platform: Platform, device: int) -> Placement:

@@ -13,13 +13,7 @@ from placekit.model.platform import Device
 
 
 def check_cores(devices: Sequence[Device]) -> None:
-    """Raise unless this process may use the cores of all `devices`.
-
-    Raises
-    ------
-    DeviceUnavailableError
-        A core that does not exist or is not allowed.
-    """
+    """Raise unless this process may use the cores of all `devices`."""
     if not hasattr(os, "sched_getaffinity"):
         return
     # the calling thread may be bound to fewer than the process may use

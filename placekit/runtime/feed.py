@@ -55,14 +55,7 @@ class Single(Receiver):
 class Feed(Receiver):
     """Stream of samples that `Pipeline.for_each` runs and waits for, as a future waits for one sample.
 
-    Parameters
-    ----------
-    samples
-        Inputs of every sample.
-    consume
-        Called with the outputs of each, in order.
-    lock
-        The pipeline's, which guards what has begun and what has ended.
+    `consume` is called with the outputs of each, in order. The pipeline's `lock` guards what has begun and ended.
     """
 
     def __init__(

@@ -38,22 +38,13 @@ _AHEAD = 8
 
 @dataclass(frozen=True)
 class Wiring:
-    """Readers of every stage's tensors, and the number of samples that fit between two stages.
+    """Readers of every stage's tensors, and the number of samples that fit between two stages."""
 
-    Parameters
-    ----------
-    producers, consumers
-        ``[num_stages + 2]`` nodes that each node reads from, and nodes that read from it.
-    depth
-        ``[num_stages + 2]`` slots of each node's ring; the sink has none, its entry is not used.
-    writer
-        Node that writes each tensor that is read by another one.
-    """
-
+    # producers, consumers: ``[num_stages + 2]`` nodes that each node reads from, and nodes that read from it
     producers: tuple[tuple[int, ...], ...]
     consumers: tuple[tuple[int, ...], ...]
-    depth: tuple[int, ...]
-    writer: dict[TensorKey, int]
+    depth: tuple[int, ...]  # ``[num_stages + 2]`` slots of each node's ring; the sink has none, its entry is not used
+    writer: dict[TensorKey, int]  # node that writes each tensor that is read by another one
 
     @property
     def num_stages(self) -> int:
@@ -81,11 +72,6 @@ def wire(plan: StagePlan, queue_size: int) -> Wiring:
     Where a team of several works, the rings before, behind and around it have room for the samples that some of its
     members end while the slowest is at one, and for those that wait at members: eight for each further member.
     `queue_size` samples fit between a stage and the next; with 1 two neighbours never work at the same time.
-
-    Raises
-    ------
-    InvalidProblemError
-        A queue size below 1.
     """
     if queue_size < 1:
         raise InvalidProblemError(f"pipeline of {plan.name!r}: queue_size is {queue_size}; it must be >= 1")
@@ -131,18 +117,9 @@ def samples_ahead(team: Sequence[Device]) -> int:
 
 
 class Flow:
-    """Progress of every node, and the nodes that can go on.
+    """Progress of every node, and the nodes that can go on; a step costs O(neighbours of the node * log nodes).
 
-    Parameters
-    ----------
-    wiring
-        The pipeline.
-    owner_of_node
-        ``[num_stages + 2]`` team of each node; only its own nodes are ever given to a team.
-
-    Notes
-    -----
-    A step costs O(neighbours of the node * log nodes).
+    `owner_of_node` has the team of each node: only its own nodes are ever given to a team.
     """
 
     def __init__(self, wiring: Wiring, owner_of_node: Sequence[int]) -> None:

@@ -46,15 +46,9 @@ def fold_constants(model: openvino.Model) -> None:
 def set_affinities(model: openvino.Model, device: Mapping[str, str]) -> dict[str, str]:
     """Give every node of a model its affinity, in place, and return the device of every node.
 
-    Constants and inputs go where their (alphabetically first) reader is, and outputs where their producer is, so that
-    no submodel consists of them alone. HETERO itself copies a constant that several of its submodels read.
-
-    Parameters
-    ----------
-    model
-        The model.
-    device
-        OpenVINO device of every op that computes, by friendly name.
+    `device` has the OpenVINO device of every op that computes, by friendly name. Constants and inputs go where their
+    (alphabetically first) reader is, and outputs where their producer is, so that no submodel consists of them alone.
+    HETERO itself copies a constant that several of its submodels read.
     """
     nodes = [(node.get_friendly_name(), node) for node in model.get_ordered_ops() if node.get_type_name() != "Result"]
     ends = ("Parameter", "Constant")

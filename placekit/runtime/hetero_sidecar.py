@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
@@ -31,25 +30,17 @@ from placekit.model.errors import (
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.runtime.hetero_script import fold_constants, set_affinities
-from placekit.runtime.openvino_tensors import run_once
+from placekit.runtime.openvino_tensors import run_once, save_model
 from placekit.runtime.plans import plan_stages
 from placekit.runtime.stages import StagePlan
 from placekit.runtime.tensor_checks import require_alike
-
-if TYPE_CHECKING:
-    import openvino
 
 
 def hetero_devices(plan: StagePlan) -> dict[str, str]:
     """Return the OpenVINO device string of every device that runs a stage, by its name.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        HETERO knows devices by OpenVINO's names only: a core group, which is part of ``CPU``, or two devices of one
-        name cannot be told apart by it. And it runs one sample at a time, to which a team brings nothing.
-    DeviceUnavailableError
-        A device that names no OpenVINO device.
+    HETERO knows devices by OpenVINO's names only: a core group, which is part of ``CPU``, and two devices of one name
+    are refused. So are teams, because HETERO runs one sample at a time.
     """
     plan.require_no_teams("HETERO runs one sample at a time")
     remedy = "HETERO tells devices apart by OpenVINO's names; run the stages one after another or as a pipeline instead"
@@ -85,13 +76,6 @@ def write_sidecar(
     given to placekit), the model is written as IR next to the JSON file, too. `check` is called with the new script and
     its model before the files take their places; what it raises leaves everything as it was. The files that were
     written are returned.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A placement that HETERO cannot run, see `hetero_devices`; a model that computes nothing.
-    PlacekitError
-        Another suffix than ``.json``, or a file that cannot be written.
     """
     path = Path(path)
     if path.suffix != ".json":
@@ -110,18 +94,23 @@ def write_sidecar(
     properties = {targets[each.name]: dict(each.properties) for each in plan.devices if each.properties}
     # the script gives a Result the device of its producer, whatever the file calls it
     ops = [each for each in zip(graph.op_names, graph.op_types, strict=True) if each[1] != "Result"]
-    brings_model = bool(source.shapes) or not _nodes(shared_core().read_model(source.path)).issuperset(ops)
-    model_path = path.with_suffix(".xml") if brings_model else source.path
-    if brings_model and model_path.resolve() == source.path.resolve():
+    # shapes that were given to placekit are in no file
+    plain = () if source.shapes else shared_core().read_model(source.path).get_ops()
+    brings_model = not {(op.get_friendly_name(), op.get_type_name()) for op in plain}.issuperset(ops)
+    model_path = (path.with_suffix(".xml") if brings_model else source.path).resolve()
+    if brings_model and model_path == source.path.resolve():
         raise PlacekitError(f"{path}: its model would replace the one that was read; choose another name")
+    folder = path.parent.resolve()
+    # relative where it is inside, so that the folder can be moved
+    written = model_path.relative_to(folder) if model_path.is_relative_to(folder) else model_path
     try:
         # beside the target, because a rename does not cross file systems
         with tempfile.TemporaryDirectory(prefix=f".{path.name[:64]}.", suffix=".tmp", dir=path.parent) as work:
             new = Path(work) / path.name
             if brings_model:
-                _save_model(plan.model, new.with_suffix(".xml"))
+                save_model(plan.model, new.with_suffix(".xml"), f"{new.stem}.xml")
             text = package_files("placekit.runtime").joinpath("hetero_script.py").read_text(encoding="utf-8")
-            text = text.replace('MODEL = ""', f"MODEL = {_relative(model_path, path.parent)!r}")
+            text = text.replace('MODEL = ""', f"MODEL = {str(written)!r}")
             text = text.replace("Any] = {}", f"Any] = {properties!r}")
             write_text(new.with_suffix(".py"), text)
             write_json(new, {op: target_of_op[op] for op, _ in ops})
@@ -136,26 +125,10 @@ def write_sidecar(
     return tuple(path.with_name(file.name) for file in files)
 
 
-def _save_model(model: openvino.Model, path: Path) -> None:
-    from openvino import save_model
-
-    try:
-        save_model(model, path, compress_to_fp16=False)
-    except RuntimeError as error:  # a full disk
-        raise OSError(f"{path.name}: {error}") from error
-
-
 def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:
     """Load a model by a script of `write_sidecar`, run one seeded sample in f32, and return what was checked.
 
     The script is beside its JSON file; `plan` has the whole model.
-
-    Raises
-    ------
-    ExecutionError
-        HETERO does not take the model or the sample.
-    OutputMismatchError
-        An output that is not the whole model's.
     """
     core = shared_core()
     load = runpy.run_path(str(script), run_name="check")["load"]
@@ -180,13 +153,3 @@ def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:
     for name, one, other in zip(plan.output_names, expected, found, strict=True):
         require_alike(f"output {name!r} of HETERO:{','.join(targets)}", one, other)
     return f"script read back, one sample run on HETERO:{','.join(targets)}: outputs as the whole model's"
-
-
-def _nodes(model: openvino.Model) -> set[tuple[str, str]]:
-    return {(op.get_friendly_name(), op.get_type_name()) for op in model.get_ops()}
-
-
-def _relative(model: Path, folder: Path) -> str:
-    """Return the model's name from `folder`: relative where it is inside, so that the folder can be moved."""
-    model, folder = model.resolve(), folder.resolve()
-    return str(model.relative_to(folder)) if model.is_relative_to(folder) else str(model)

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.io.file_hash import Digest, file_hash
+from placekit.io.file_hash import Digest, file_hash, require_hash
 from placekit.io.schema_fields import Count, Name, Strict, Text
 from placekit.io.schemas import DeviceModel
+from placekit.model.errors import InvalidFileError
 from placekit.model.platform import Device
 from placekit.runtime.stages import CutTensor, PlacedStage, StagePlan
 
@@ -91,6 +92,14 @@ class StageModel(Strict):
             op_names=list(stage.op_names),
         )
 
+    def file(self, path: Path, name: str) -> Path:
+        """Return the file `name` beside the manifest `path`, once all files have the hashes that are listed."""
+        if name not in self.files:
+            raise InvalidFileError(f"{path}: stage {self.name!r} does not list its file {name}")
+        for each, digest in self.files.items():
+            require_hash(path.with_name(each), digest, "bundle")
+        return path.with_name(name)
+
 
 class Manifest(Strict):
     """The whole file; stages stand in an order in which they can run, those of PyTorch in a chain."""
@@ -126,7 +135,18 @@ class Manifest(Strict):
             model=plan.name,
             made_with={"placekit": __version__, framework: version},
             queue_size=queue_size,
-            devices=[device_model(device) for device in (plan.devices if devices is None else devices)],
+            devices=[
+                DeviceModel(
+                    name=each.name,
+                    kind=each.kind,
+                    memory_bytes=each.memory_bytes,
+                    is_host=each.is_host,
+                    openvino=each.openvino,
+                    cores=list(each.cores),
+                    properties=portable_properties(each.properties),
+                )
+                for each in (plan.devices if devices is None else devices)
+            ],
             inputs=inputs,
             outputs=[
                 OutputModel(op=op, port=port, name=name)
@@ -147,16 +167,13 @@ def upgraded(data: Any) -> Any:
     """
     if not isinstance(data, dict) or data.get("schema") not in ("placekit/bundle/1", "placekit/bundle/2"):
         return data
-    stages = data.get("stages")
-    if isinstance(stages, list):
-        stages = [_with_members(each) if isinstance(each, dict) and "device" in each else each for each in stages]
-        data = data | {"stages": stages}
-    return data | {"schema": "placekit/bundle/3", "framework": "openvino"}
-
-
-def _with_members(stage: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in stage.items() if name != "device"}
-    return kept | {"members": [stage["device"]]}
+    data = data | {"schema": "placekit/bundle/3", "framework": "openvino"}
+    if isinstance(data.get("stages"), list):
+        data["stages"] = [dict(each) if isinstance(each, dict) else each for each in data["stages"]]
+        for stage in data["stages"]:
+            if isinstance(stage, dict) and "device" in stage:
+                stage["members"] = [stage.pop("device")]
+    return data
 
 
 _PATH_WORDS = frozenset({"DIR", "DIRECTORY", "PATH", "FILE", "FILENAME", "DUMP", "BLOB", "LIBRARY", "EXTENSION"})
@@ -178,9 +195,3 @@ def portable_properties(properties: Mapping[str, str]) -> dict[str, str]:
         return bool(_PATH_WORDS.intersection(re.split(r"[^A-Z]+", text.upper()))) or "/" in text or "\\" in text
 
     return {name: value for name, value in properties.items() if not (is_path(name) or is_path(value))}
-
-
-def device_model(device: Device) -> DeviceModel:
-    """Return a device as a file describes it, without properties that are paths (`portable_properties`)."""
-    same = {name: getattr(device, name) for name in ("name", "kind", "memory_bytes", "is_host", "openvino")}
-    return DeviceModel(**same, cores=list(device.cores), properties=portable_properties(device.properties))

@@ -122,14 +122,8 @@ def _num_bytes(port: Any) -> int | None:
 class CompiledPlan:
     """A plan whose stages are compiled; see :class:`~placekit.runtime.stages.ReadyPlan`.
 
-    It may be used by several executors at once.
-
-    Parameters
-    ----------
-    plan
-        The stages.
-    compiled
-        ``[num_stages][team_size]`` every stage on each member of its team; members can have one model together.
+    `compiled` has ``[num_stages][team_size]`` models; members of a team can have one together. Several executors may
+    use a plan at once.
     """
 
     plan: StagePlan
@@ -216,13 +210,6 @@ def compile_openvino_plan(plan: StagePlan, core: openvino.Core | None = None) ->
     each: OpenVINO keeps its weights once, so that one member finds in the cache what another has just read. This is
     so if the team has one stage only; of several, the streams of the one would know nothing of those of the other. The
     members of any other team have one each.
-
-    Raises
-    ------
-    DeviceUnavailableError
-        A device that this machine does not have, or that names no OpenVINO device.
-    ExecutionError
-        A stage that its device cannot compile; the message names the stage, and the op where the device can tell.
     """
     core = core or shared_core()
     for device in plan.devices:
@@ -277,17 +264,10 @@ def _compile(
 
 
 class _StageRunner:
-    """Runs a compiled stage, synchronously and in the calling thread.
+    """Runs a compiled stage, synchronously and in the calling thread; `num_requests` threads may run it at once.
 
     One infer request per thread is enough for any number of samples in flight: its tensors are set for each, which
     costs a microsecond, and what it writes to is a slot that no reader needs any more.
-
-    Parameters
-    ----------
-    compiled
-        The compiled stage.
-    num_requests
-        Threads that may run it at once.
     """
 
     def __init__(self, compiled: openvino.CompiledModel, num_requests: int = 1) -> None:

@@ -7,6 +7,7 @@ that was mixed up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,23 +26,11 @@ if TYPE_CHECKING:
 CPU_F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 """Properties that models are compiled with, so that rounding does not hide a tensor that was mixed up."""
 
-_NUMPY_TYPES = {
-    **{"f16": "float16", "f32": "float32", "f64": "float64", "boolean": "bool"},
-    **{
-        f"{letter}{bits}": f"{name}{bits}" for letter, name in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)
-    },
-}
-
 
 class InputReader:
     """Turns the inputs of a sample into tensors; an array that is contiguous is not copied.
 
-    Parameters
-    ----------
-    model
-        The model that the inputs are for. An input goes by its friendly name or by any name of its tensor.
-    name
-        Name of the model, for messages.
+    An input of the model goes by its friendly name or by any name of its tensor; messages call the model `name`.
     """
 
     def __init__(self, model: openvino.Model, name: str) -> None:
@@ -57,13 +46,7 @@ class InputReader:
             self._input_of_name |= dict.fromkeys((*port.get_names(), self._names[index]), index)
 
     def read(self, inputs: Inputs) -> list[openvino.Tensor]:
-        """Return one tensor per input of the model, in its order.
-
-        Raises
-        ------
-        InvalidProblemError
-            A missing or unknown input, or one of another type or shape.
-        """
+        """Return one tensor per input of the model, in its order."""
         given = in_order(inputs, self._name, self._names, self._input_of_name)
         return [self._tensor(index, value) for index, value in enumerate(given)]
 
@@ -100,11 +83,14 @@ class InputReader:
 
 def _numpy_type_and_shape(port: Any) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
     """Return what an array for a port has; None where that is not fixed, nothing, or no numbers of numpy's."""
-    shape = port.get_partial_shape()
-    kind = port.get_element_type().get_type_name()
-    if shape.is_dynamic or kind not in _NUMPY_TYPES or not all(sizes := tuple(int(size) for size in port.get_shape())):
+    from openvino import Type
+
+    kind = port.get_element_type()
+    dtype = kind.to_dtype()  # of bf16 that of f16, of packed types that of bytes
+    if port.get_partial_shape().is_dynamic or dtype.kind not in "biuf" or Type(dtype) != kind:
         return None
-    return np.dtype(_NUMPY_TYPES[kind]), sizes
+    sizes = tuple(int(size) for size in port.get_shape())
+    return (dtype, sizes) if all(sizes) else None
 
 
 def copy_of(tensor: openvino.Tensor, slot: openvino.Tensor | None = None) -> openvino.Tensor:
@@ -114,6 +100,16 @@ def copy_of(tensor: openvino.Tensor, slot: openvino.Tensor | None = None) -> ope
     copy = Tensor(tensor.element_type, tensor.shape) if slot is None else slot
     tensor.copy_to(copy)
     return copy
+
+
+def save_model(model: openvino.Model, path: Path, what: str) -> None:
+    """Write a model as IR; an OSError calls it `what`."""
+    from openvino import save_model
+
+    try:
+        save_model(model, path, compress_to_fp16=False)
+    except RuntimeError as error:  # a full disk
+        raise OSError(f"{what}: {error}") from error
 
 
 def run_once(model: openvino.Model, inputs: Sequence[openvino.Tensor]) -> list[Any]:

@@ -15,7 +15,7 @@ What else is allowed is said in :mod:`placekit.runtime.tensor_checks`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +35,7 @@ from placekit.runtime.openvino_stages import CompiledPlan
 from placekit.runtime.openvino_tensors import array_of, probe_model
 from placekit.runtime.pipeline import Pipeline
 from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import Inputs, Outputs, ReadyPlan, StagePlan
+from placekit.runtime.stages import ReadyPlan, StagePlan
 from placekit.runtime.tensor_checks import TOLERANCES, OutputCheck, TensorCheck, relative_errors
 from placekit.runtime.torch_stages import TorchModel, to_array
 
@@ -58,20 +58,17 @@ def require_equal_outputs(ready: ReadyPlan, executor: Executor, *, seed: int = 0
     """Compare every tensor between stages, then the outputs of `executor`, with the whole model on one device.
 
     Only running stages one after another shows the tensors between them, which the returned check is of.
-
-    Raises
-    ------
-    OutputMismatchError
-        A tensor differs, or an output does with this executor alone.
-    PlacekitError
-        The placement does not run.
     """
     whole = _whole_of(ready, None, seed)
     found = _compare_stages(ready, whole)
     found.require_equal()
     if executor != "serial":
         with Pipeline(ready) as run:
-            _compare_outputs(ready.plan, run, whole).require_equal_by(executor)
+            arrays = run(whole.inputs)
+        outputs = _checked(ready.plan, whole.outputs(with_noise=False), arrays)
+        if not all(each.is_equal for each in outputs):  # only then the model's own noise is worth a compilation
+            outputs = _checked(ready.plan, whole.outputs(with_noise=True), arrays)
+        OutputCheck(whole.device_name, whole.precision, (), tuple(outputs)).require_equal_by(executor)
     return found
 
 
@@ -136,16 +133,6 @@ def _compare_stages(ready: ReadyPlan, whole: _WholeModel | _WholeProgram) -> Out
         }
         outputs += _checked(plan, expected, arrays)
     return OutputCheck(whole.device_name, whole.precision, tuple(cuts), tuple(outputs))
-
-
-def _compare_outputs(
-    plan: StagePlan, run: Callable[[Inputs], Outputs], whole: _WholeModel | _WholeProgram
-) -> OutputCheck:
-    found = run(whole.inputs)
-    checks = _checked(plan, whole.outputs(with_noise=False), found)
-    if not all(each.is_equal for each in checks):  # only then the model's own noise is worth another compilation
-        checks = _checked(plan, whole.outputs(with_noise=True), found)
-    return OutputCheck(whole.device_name, whole.precision, (), tuple(checks))
 
 
 def _checked(plan: StagePlan, expected: Sequence[_Expected], found: Mapping[str, NDArray[Any]]) -> list[TensorCheck]:

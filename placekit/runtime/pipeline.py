@@ -250,7 +250,13 @@ class Pipeline:
                 self._raise_if_over()
                 self._feed = feed
             try:
-                self._run_feed(feed)
+                if self.plan.stages:  # workers put all samples in
+                    with self._lock:
+                        for condition in chain.from_iterable(self._wake):
+                            condition.notify()
+                else:
+                    while (inputs := feed.next_inputs()) is not None:
+                        self._enter(self._ready.read(inputs), feed)
                 feed.wait()
             except BaseException as error:
                 feed.set_exception(error)
@@ -264,10 +270,7 @@ class Pipeline:
     def close(self, *, cancel: bool = False) -> None:
         """Finish what was submitted, then end all workers. Closing again does nothing.
 
-        Parameters
-        ----------
-        cancel
-            End at once instead; futures that are not done raise an `ExecutionError`.
+        With `cancel` everything ends at once; futures that are not done raise an `ExecutionError`.
         """
         self._refuse_own_thread("close")
         with self._one_close:
@@ -280,7 +283,15 @@ class Pipeline:
                     self._all_done.wait()
             self._fail(ExecutionError(f"the pipeline of {self.plan.name!r} was closed before this sample was done"))
             with self._one_submit:  # whoever is copying inputs finds out that it is over before the slots are freed
-                self._end()
+                with self._lock:
+                    self._is_stopped = True
+                    for condition in chain.from_iterable(self._wake):
+                        condition.notify_all()
+                for thread in self._workers:
+                    thread.join()
+                self._resources.close()
+                self._runners.clear()
+                self._rings.clear()
             self._is_closed = True
             atexit.unregister(self._close_at_exit)
 
@@ -292,17 +303,6 @@ class Pipeline:
 
     def _close_at_exit(self) -> None:
         self.close(cancel=True)
-
-    def _end(self) -> None:
-        with self._lock:
-            self._is_stopped = True
-            for condition in chain.from_iterable(self._wake):
-                condition.notify_all()
-        for thread in self._workers:
-            thread.join()
-        self._resources.close()
-        self._runners.clear()
-        self._rings.clear()
 
     def _raise_if_over(self) -> None:
         if self._error is not None and not self._is_closing:
@@ -358,16 +358,6 @@ class Pipeline:
             ring[at] = tensor
         else:
             ring[at] = self._ready.copy(tensor, None if key in self._moving else ring[at])
-
-    def _run_feed(self, feed: Feed) -> None:
-        """Let workers put all samples of `feed` in; without any, do it here."""
-        if self.plan.stages:
-            with self._lock:
-                for condition in chain.from_iterable(self._wake):
-                    condition.notify()
-            return
-        while (inputs := feed.next_inputs()) is not None:
-            self._enter(self._ready.read(inputs), feed)
 
     def _may_pull(self, owner: int) -> bool:
         """Return True if an idle worker may take the next sample of `for_each`; the caller holds the lock."""

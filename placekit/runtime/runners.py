@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,27 +27,32 @@ if TYPE_CHECKING:
     import openvino
 
 
-class Runner(Protocol):
+class Runner:
     """A contender that is ready to run, on inputs of its own."""
 
-    @property
-    def num_in_flight(self) -> int:
-        """Samples that are under way at once while it streams; 1 if it can only run one after another."""
+    num_in_flight = 1
+    """Samples that are under way at once while it streams; 1 if it can only run one after another."""
 
     def run(self) -> None:
         """Run one sample, and wait for its outputs."""
+        raise NotImplementedError
 
     def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
         """Run samples as fast as possible until ``is_enough(number of samples begun)``.
 
-        Returns
-        -------
-        tuple[list[float], float]
-            When each sample was done, and when the last one was begun, in seconds of ``time.perf_counter``.
+        Returned are when each sample was done, and when the last one was begun, in seconds of ``time.perf_counter``.
         """
+        done_s: list[float] = []
+        begun_s = time.perf_counter()
+        while not is_enough(len(done_s)):
+            begun_s = time.perf_counter()
+            self.run()
+            done_s.append(time.perf_counter())
+        return done_s, begun_s
 
     def stage_times(self) -> StageTimes:
         """Return when every stage ran, and on which member, for some of the last samples; for none if not known."""
+        return np.zeros((0, 0, 2)), np.zeros((0, 0), dtype=np.int64)
 
     def close(self) -> None:
         """End it."""
@@ -58,13 +63,7 @@ _RECORDED_SAMPLES = 64
 
 
 def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Runner:
-    """Load, cut and compile, and return what can be run.
-
-    Raises
-    ------
-    PlacekitError
-        Whatever keeps it from running.
-    """
+    """Load, cut and compile, and return what can be run."""
     if isinstance(contender, Whole):
         if isinstance(source, TorchSource):
             raise UnsupportedProblemError(
@@ -88,10 +87,8 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     return _PipelineRunner(pipe, given, contender.queue_size)
 
 
-class _SerialRunner:
+class _SerialRunner(Runner):
     """Stages one after another, one sample after another."""
-
-    num_in_flight = 1
 
     def __init__(self, executor: SerialExecutor, inputs: list[Any]) -> None:
         self._executor, self._inputs = executor, inputs
@@ -99,16 +96,6 @@ class _SerialRunner:
 
     def run(self) -> None:
         self._recorded.append(self._executor.run_traced(self._inputs)[1])
-
-    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
-        """Run one after another, see `Runner`."""
-        done_s: list[float] = []
-        begun_s = time.perf_counter()
-        while not is_enough(len(done_s)):
-            begun_s = time.perf_counter()
-            self.run()
-            done_s.append(time.perf_counter())
-        return done_s, begun_s
 
     def stage_times(self) -> StageTimes:
         times_s = np.array(self._recorded)
@@ -118,7 +105,7 @@ class _SerialRunner:
         self._executor.close()
 
 
-class _PipelineRunner:
+class _PipelineRunner(Runner):
     """Pipeline with queues of `queue_size`."""
 
     def __init__(self, pipe: Pipeline, inputs: list[Any], queue_size: int) -> None:
@@ -130,11 +117,9 @@ class _PipelineRunner:
         self.num_in_flight = max(2, len(stages) * (queue_size + 1) + sum(ahead) + sum(ahead[:-1]))
 
     def run(self) -> None:
-        """Run one sample."""
         self._pipe(self._inputs)
 
     def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
-        """Run many, see `Runner`."""
         done_s: list[float] = []
         begun, last_begun_s = 0, time.perf_counter()
 
@@ -148,15 +133,13 @@ class _PipelineRunner:
         return done_s, last_begun_s
 
     def stage_times(self) -> StageTimes:
-        """Return when every stage ran."""
         return self._pipe.stage_times_s, self._pipe.stage_members
 
     def close(self) -> None:
-        """End the pipeline at once."""
         self._pipe.close(cancel=True)
 
 
-class _WholeRunner:
+class _WholeRunner(Runner):
     """A compiled model: one request for latency, as many as OpenVINO likes for throughput, each in its own thread."""
 
     def __init__(self, contender: Whole, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
@@ -167,12 +150,9 @@ class _WholeRunner:
             count = max(1, int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
             self._one = filled_request(one, inputs)
             self._many = [filled_request(many, inputs) for _ in range(count)]
+            self.num_in_flight = count
         except RuntimeError as error:
             raise ExecutionError(f"the model does not run on {contender.target!r}: {error}") from error
-
-    @property
-    def num_in_flight(self) -> int:
-        return len(self._many)
 
     def run(self) -> None:
         self._one.infer(share_outputs=True)
@@ -204,9 +184,6 @@ class _WholeRunner:
         except RuntimeError as error:
             raise ExecutionError(f"the whole model failed: {error}") from error
         return sorted(done_s), last_begun_s
-
-    def stage_times(self) -> StageTimes:
-        return np.zeros((0, 0, 2)), np.zeros((0, 0), dtype=np.int64)
 
     def close(self) -> None:
         self._many.clear()

@@ -21,13 +21,8 @@ class SerialExecutor:
     A stage reads the tensors where the stages before it have written them: nothing is copied between stages, except
     by a device that has memory of its own. A model with state keeps it from one call to the next.
 
-    Parameters
-    ----------
-    ready
-        The stages, compiled. They may be used elsewhere, too.
-    turn
-        Number of the member of each team that runs, modulo the size of the team; None to refuse teams, which bring
-        nothing to one sample at a time.
+    Of each team the member number `turn` runs, modulo the size of the team. Without a turn teams are refused: they
+    bring nothing to one sample at a time.
 
     Raises
     ------
@@ -64,13 +59,6 @@ class SerialExecutor:
         """Run one sample, and say when each stage ran.
 
         Outputs are copies. Times are start and end of every stage, in seconds of ``time.perf_counter``.
-
-        Raises
-        ------
-        InvalidProblemError
-            A missing or unknown input, or one of another type or shape.
-        ExecutionError
-            A stage that fails, by name; or the executor is closed.
         """
         self._require_open()
         return self._thread.submit(self._outputs, inputs).result()

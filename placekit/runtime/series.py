@@ -28,13 +28,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A median with its spread.
-
-    Parameters
-    ----------
-    median, iqr
-        Median and interquartile range.
-    """
+    """Median and interquartile range."""
 
     median: float
     iqr: float
@@ -48,36 +42,24 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Measurements of one contender.
+    """Measurements of one contender."""
 
-    Parameters
-    ----------
-    name
-        Its name.
-    latency_s, latency_round
-        ``[num_samples]`` seconds of every sample that ran alone, and the round in which it ran.
-    throughput_per_s, round, foreign_load
-        ``[num_rounds]`` samples per second of a stream, number of the round, and the share of the cores' time that
-        other load took in it.
-    stage_times_s
-        ``[num_samples, num_stages, 2]`` start and end of every stage of some samples of the last round; a stream if
-        streams were measured.
-    stage_members
-        ``[num_samples, num_stages]`` which member of its team ran every stage of these samples; `UNKNOWN_MEMBER` where
-        members share a compiled model.
-    error
-        Why there is nothing; None else.
-    """
-
-    name: str
+    name: str  # its name
+    # latency_s, latency_round: ``[num_samples]`` seconds of every sample that ran alone, and the round in which it ran
     latency_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     latency_round: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # throughput_per_s, round, foreign_load: ``[num_rounds]`` samples per second of a stream, number of the round, and
+    # the share of the cores' time that other load took in it
     throughput_per_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     round: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     foreign_load: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    # ``[num_samples, num_stages, 2]`` start and end of every stage of some samples of the last round; a stream if
+    # streams were measured
     stage_times_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 2)))
+    # ``[num_samples, num_stages]`` which member of its team ran every stage of these samples; `UNKNOWN_MEMBER` where
+    # members share a compiled model
     stage_members: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    error: str | None = None
+    error: str | None = None  # why there is nothing; None else
 
     def with_round(self, number: int, bursts: Mapping[str, Burst], foreign_load: float) -> Series:
         """Return the series with one more round.
@@ -168,24 +150,12 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Timings:
-    """Contenders measured against each other, as the rounds were.
+    """Contenders measured against each other, as the rounds were."""
 
-    Parameters
-    ----------
-    series
-        One per contender, in their order.
-    max_foreign_load
-        Other load from which on a round counts as disturbed.
-    wall_s
-        Seconds that measuring took.
-    is_cached
-        Whether this was measured before and kept.
-    """
-
-    series: tuple[Series, ...]
-    max_foreign_load: float
-    wall_s: float
-    is_cached: bool = False
+    series: tuple[Series, ...]  # one per contender, in their order
+    max_foreign_load: float  # other load from which on a round counts as disturbed
+    wall_s: float  # seconds that measuring took
+    is_cached: bool = False  # whether this was measured before and kept
 
     @property
     def quiet_rounds(self) -> NDArray[np.int64]:
@@ -207,13 +177,7 @@ class Timings:
         return len(self.quiet_rounds) < _LEAST_QUIET
 
     def __getitem__(self, name: str) -> Series:
-        """Return the used series of a contender.
-
-        Raises
-        ------
-        UnknownNameError
-            No contender of that name.
-        """
+        """Return the used series of a contender."""
         for each in self.used:
             if each.name == name:
                 return each
@@ -242,16 +206,12 @@ class Timings:
         halves = (rounds[::2], rounds[1::2]) if len(rounds) > 1 else (rounds, rounds)
         ratios: list[float] = []
         for chosen, compared in (halves, halves[::-1]):
-            best = self._in_rounds(chosen).best(others)
+            series = tuple(each.of_rounds(chosen) for each in self.series)
+            best = replace(self, series=series, max_foreign_load=np.inf).best(others)
             if best is not None:
                 mine, theirs = (_by_round(self[each].of_rounds(compared), "throughput") for each in (name, best))
                 ratios += [mine[each] / theirs[each] for each in mine.keys() & theirs.keys()]
         return Estimate.of(np.array(ratios)) if ratios else None
-
-    def _in_rounds(self, rounds: NDArray[np.int64]) -> Timings:
-        """Return what was measured in some rounds only, which count as quiet."""
-        series = tuple(each.of_rounds(rounds) for each in self.series)
-        return replace(self, series=series, max_foreign_load=np.inf)
 
     def best(self, names: Iterable[str], quantity: Quantity = "throughput") -> str | None:
         """Return the contender among `names` with the best median; None if none of them was measured."""

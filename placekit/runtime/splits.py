@@ -14,28 +14,18 @@ from placekit.io.model import ModelSource
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.runtime.contenders import Executor, Placed, is_serial
+from placekit.runtime.contenders import Executor, Placed
 from placekit.runtime.series import Series, Timings
 from placekit.runtime.timing import Timing
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSplits:
-    """Splits that ran, and how they were measured.
+    """Splits that ran, and how they were measured."""
 
-    Parameters
-    ----------
-    splits
-        Those that ran, in the order in which they were given.
-    timings
-        All of them.
-    executor
-        How they ran.
-    """
-
-    splits: tuple[MeasuredSplit, ...]
-    timings: Timings
-    executor: Executor
+    splits: tuple[MeasuredSplit, ...]  # those that ran, in the order in which they were given
+    timings: Timings  # all of them
+    executor: Executor  # how they ran
 
     def circumstances(self) -> dict[str, Any]:
         """Return how and when this was measured, as JSON values for the provenance of costs."""
@@ -60,13 +50,6 @@ def measure_splits(
     Pipelines are measured as streams if the settings of `timing` have any, serial execution sample by sample.
     Placements that do not run are left out, but for the first, which has to. One with teams is timed, but is no split:
     a calibration needs devices that work alone.
-
-    Raises
-    ------
-    InvalidProblemError
-        No placement.
-    PlacekitError
-        The first placement does not run.
     """
     if not placements:
         raise InvalidProblemError(f"problem {problem.name!r}: no splits to measure")
@@ -82,7 +65,7 @@ def measure_splits(
                 continue
             busy_s = series.stage_busy_s
             known = busy_s if len(busy_s) == stages.num_stages else busy_s[:0]
-            splits.append(MeasuredSplit(name, stages, measured_s, is_serial(executor), known))
+            splits.append(MeasuredSplit(name, stages, measured_s, executor == "serial", known))
     return MeasuredSplits(tuple(splits), timings, executor)
 
 
@@ -92,6 +75,6 @@ def sample_s(series: Series, executor: Executor) -> float | None:
     None if that was not measured.
     """
     latency, throughput = series.latency, series.throughput
-    if is_serial(executor):
+    if executor == "serial":
         return None if latency is None else latency.median
     return None if throughput is None else 1 / throughput.median

@@ -33,29 +33,18 @@ Outputs: TypeAlias = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class PlacedStage:
-    """One part of the model, on one team of devices.
+    """One part of the model, on one team of devices."""
 
-    Parameters
-    ----------
-    name
-        Unique name: position and team, for example ``"3:GPU.0"`` or ``"3:GPU.0+GPU.1"``.
-    members
-        Where it runs: devices that share the samples, each holding all of the stage; one, if the device works alone.
-    model
-        The part: an ``openvino.Model``, which shares weights with the whole model and nothing else, or a
-        :class:`~placekit.runtime.torch_stages.TorchPart`.
-    inputs, outputs
-        Key of each of the part's inputs and outputs, in their order.
-    op_names
-        Names of the ops inside, constants left out.
-    """
-
-    name: str
+    name: str  # unique name: position and team, for example ``"3:GPU.0"`` or ``"3:GPU.0+GPU.1"``
+    # where it runs: devices that share the samples, each holding all of the stage; one, if the device works alone
     members: tuple[Device, ...]
+    # the part: an ``openvino.Model``, which shares weights with the whole model and nothing else, or a
+    # :class:`~placekit.runtime.torch_stages.TorchPart`
     model: Any
+    # inputs, outputs: key of each of the part's inputs and outputs, in their order
     inputs: tuple[TensorKey, ...]
     outputs: tuple[TensorKey, ...]
-    op_names: tuple[str, ...]
+    op_names: tuple[str, ...]  # names of the ops inside, constants left out
 
     @property
     def device(self) -> Device:
@@ -73,54 +62,32 @@ class PlacedStage:
 
 @dataclass(frozen=True)
 class CutTensor:
-    """A tensor that goes from one stage to others.
+    """A tensor that goes from one stage to others."""
 
-    Parameters
-    ----------
-    key
-        Its key.
-    producer, consumers
-        Index of the stage that writes it, and of those that read it.
-    num_bytes
-        Its size; None where the shape is only known when the model runs.
-    """
-
-    key: TensorKey
+    key: TensorKey  # its key
+    # producer, consumers: index of the stage that writes it, and of those that read it
     producer: int
     consumers: tuple[int, ...]
-    num_bytes: int | None
+    num_bytes: int | None  # its size; None where the shape is only known when the model runs
 
 
 @dataclass(frozen=True, eq=False)
 class StagePlan:
-    """A model cut into stages.
+    """A model cut into stages."""
 
-    Parameters
-    ----------
-    name
-        Name of the model.
-    model
-        The whole model: an ``openvino.Model`` with friendly names as in the op graph, or a
-        :class:`~placekit.runtime.torch_stages.TorchModel`.
-    stages
-        In an order in which they can run. A model whose inputs are its outputs has none.
-    input_keys, output_keys
-        Key of each of the whole model's inputs and outputs, in its order. Two outputs can have one key, and an
-        output can have the key of an input.
-    input_names, output_names
-        ``[num_inputs]`` names of the inputs; ``[num_outputs]`` unique names of the outputs.
-    cuts
-        Tensors between stages, by producing stage.
-    """
-
-    name: str
+    name: str  # name of the model
+    # the whole model: an ``openvino.Model`` with friendly names as in the op graph, or a
+    # :class:`~placekit.runtime.torch_stages.TorchModel`
     model: Any
-    stages: tuple[PlacedStage, ...]
+    stages: tuple[PlacedStage, ...]  # in an order in which they can run. A model whose inputs are its outputs has none
+    # input_keys, output_keys: key of each of the whole model's inputs and outputs, in its order. Two outputs can have
+    # one key, and an output can have the key of an input
     input_keys: tuple[TensorKey, ...]
     output_keys: tuple[TensorKey, ...]
+    # input_names, output_names: ``[num_inputs]`` names of the inputs; ``[num_outputs]`` unique names of the outputs
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    cuts: tuple[CutTensor, ...]
+    cuts: tuple[CutTensor, ...]  # tensors between stages, by producing stage
 
     @cached_property
     def teams(self) -> tuple[tuple[Device, ...], ...]:
@@ -138,18 +105,7 @@ class StagePlan:
         return max((len(stage.members) for stage in self.stages), default=1)
 
     def require_no_teams(self, what: str) -> None:
-        """Raise unless every device works alone.
-
-        Parameters
-        ----------
-        what
-            What cannot run teams, as the start of a sentence: ``"HETERO runs one sample at a time"``.
-
-        Raises
-        ------
-        UnsupportedProblemError
-            A team of several devices.
-        """
+        """Raise unless every device works alone; `what`, such as ``"HETERO runs one sample at a time"``, says why."""
         for stage in self.stages:
             if len(stage.members) > 1:
                 raise UnsupportedProblemError(
@@ -173,12 +129,7 @@ class Stage(Protocol):
     def run(self, inputs: Sequence[Any], slots: Sequence[Any], /) -> list[Any]:
         """Compute in the calling thread, and return the outputs.
 
-        Parameters
-        ----------
-        inputs
-            One tensor per input of the stage.
-        slots
-            One tensor per output, which is written to and returned; None where the stage has to make a new one.
+        `slots` has one tensor per output, which is written to and returned; None where the stage has to make a new one.
         """
 
 
@@ -224,11 +175,6 @@ def in_order(inputs: Inputs, model: str, names: Sequence[str], index_of: Mapping
     """Return the inputs of a sample in the order of `names`.
 
     Inputs are given by name, or in that order already. `index_of` has all names by which an input may be called.
-
-    Raises
-    ------
-    InvalidProblemError
-        A missing or unknown input, or another number of them.
     """
     listed = ", ".join(names)
     if not isinstance(inputs, Mapping):
@@ -255,15 +201,7 @@ def name_of_stage(index: int, members: Sequence[Device]) -> str:
 def teams_of_model(
     name: str, graph: OpGraph, placement: Placement, platform: Platform
 ) -> dict[int, tuple[Device, ...]]:
-    """Return the members of every team of a placement of the model `name`, by the first member's index in it.
-
-    Raises
-    ------
-    InvalidProblemError
-        A placement of another model.
-    UnknownNameError
-        A device that the platform does not have.
-    """
+    """Return the members of every team of a placement of the model `name`, by the first member's index in it."""
     if placement.op_names != graph.op_names:
         missing = sorted(set(graph.op_names).symmetric_difference(placement.op_names))[:1]
         where = f"op {missing[0]!r} is in one of them only" if missing else "the order of the ops differs"

@@ -52,28 +52,15 @@ _MOST_NOISE = 100.0
 
 @dataclass(frozen=True, slots=True)
 class TensorCheck:
-    """One tensor, compared.
+    """One tensor, compared."""
 
-    Parameters
-    ----------
-    name
-        ``"op:port"`` of a tensor between stages, or the name of an output.
-    stage
-        Name of the stage that wrote it, with the member of a team; empty for an output of the whole placement.
-    max_error, rms_error
-        Largest and root mean square difference in units of the spread, see `relative_errors`.
-    tolerance
-        Error allowed.
-    judges_rms
-        Whether the root mean square error is held against the tolerance, not the largest one.
-    """
-
-    name: str
-    stage: str
+    name: str  # ``"op:port"`` of a tensor between stages, or the name of an output
+    stage: str  # name of the stage that wrote it, with the member of a team; empty for an output of the whole placement
+    # max_error, rms_error: largest and root mean square difference in units of the spread, see `relative_errors`
     max_error: float
     rms_error: float
-    tolerance: float
-    judges_rms: bool = False
+    tolerance: float  # error allowed
+    judges_rms: bool = False  # whether the root mean square error is held against the tolerance, not the largest one
 
     @property
     def is_equal(self) -> bool:
@@ -105,24 +92,13 @@ class TensorCheck:
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """Result of a comparison of outputs.
+    """Result of a comparison of outputs."""
 
-    Parameters
-    ----------
-    reference
-        Name of the device that ran the whole model.
-    precision
-        The lowest precision that was computed in, which the tolerance is for.
-    cuts
-        Every tensor that leaves a stage, in topological order, as often as the largest team has members.
-    outputs
-        Every output of the model, in its order, as often.
-    """
-
-    reference: str
-    precision: str
+    reference: str  # name of the device that ran the whole model
+    precision: str  # the lowest precision that was computed in, which the tolerance is for
+    # every tensor that leaves a stage, in topological order, as often as the largest team has members
     cuts: tuple[TensorCheck, ...]
-    outputs: tuple[TensorCheck, ...]
+    outputs: tuple[TensorCheck, ...]  # every output of the model, in its order, as often
 
     @property
     def max_relative_error(self) -> float:
@@ -135,13 +111,7 @@ class OutputCheck:
         return next((each for each in (*self.cuts, *self.outputs) if not each.is_equal), None)
 
     def require_equal(self) -> None:
-        """Raise unless all tensors are equal.
-
-        Raises
-        ------
-        OutputMismatchError
-            Names the first tensor that differs, its error and the tolerance.
-        """
+        """Raise unless all tensors are equal."""
         first = self.first_mismatch
         if first is not None:
             number = sum(not each.is_equal for each in (*self.cuts, *self.outputs))
@@ -152,13 +122,7 @@ class OutputCheck:
             )
 
     def require_equal_by(self, executor: str) -> None:
-        """Raise unless the outputs of an executor are equal, where those of the stages one after another are.
-
-        Raises
-        ------
-        OutputMismatchError
-            Names the first output that differs, and the executor.
-        """
+        """Raise unless the outputs of an executor are equal, where those of the stages one after another are."""
         if self.first_mismatch is not None:
             raise OutputMismatchError(
                 f"{self.first_mismatch} with executor {executor}; with the stages one after another all tensors are "

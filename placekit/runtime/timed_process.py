@@ -52,23 +52,13 @@ Mode: TypeAlias = Literal["latency", "throughput"]
 
 @dataclass(frozen=True)
 class Burst:
-    """Result of samples that a timed process ran.
+    """Result of samples that a timed process ran."""
 
-    Parameters
-    ----------
-    latency_s
-        ``[num_samples]`` seconds of every sample; empty for a stream.
-    throughput_per_s
-        Samples per second.
-    stage_times_s
-        ``[num_samples, num_stages, 2]`` start and end of every stage, of the last samples.
-    stage_members
-        ``[num_samples, num_stages]`` which member of its team ran it.
-    """
-
-    latency_s: NDArray[np.float64]
-    throughput_per_s: float
+    latency_s: NDArray[np.float64]  # ``[num_samples]`` seconds of every sample; empty for a stream
+    throughput_per_s: float  # samples per second
+    # ``[num_samples, num_stages, 2]`` start and end of every stage, of the last samples
     stage_times_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 2)))
+    # ``[num_samples, num_stages]`` which member of its team ran it
     stage_members: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
 
@@ -82,23 +72,7 @@ class Failure(NamedTuple):
 class TimedProcess:
     """Runs bursts of one contender in a new interpreter. Use it as a context manager, or call `close`.
 
-    Parameters
-    ----------
-    source, contender
-        What to run.
-    seed
-        Seed of the inputs.
-    timeout_s
-        Longest time to compile, and that a burst may take beyond its duration, before the process is killed.
-
-    Raises
-    ------
-    PlacekitError
-        The contender's own error, from loading, cutting or compiling.
-    ExecutionError
-        The process ended or was killed because it did not answer in time.
-    DeviceUnavailableError
-        No POSIX system.
+    The process is killed if it takes longer than `timeout_s` to compile, or beyond the duration of a burst.
     """
 
     def __init__(self, source: ModelSource, contender: Contender, *, seed: int = 0, timeout_s: float = 120.0) -> None:
@@ -134,13 +108,6 @@ class TimedProcess:
         """Run a burst, which begins no sample after `duration_s`.
 
         But at least `LEAST_SAMPLES` are run, and in a stream so many times as many as are under way at once.
-
-        Raises
-        ------
-        PlacekitError
-            The contender's own error.
-        ExecutionError
-            The process ended, or was killed because it did not answer in time.
         """
         try:
             self._pipe.send((mode, duration_s))
@@ -252,37 +219,27 @@ def run_burst(runner: Runner, mode: Mode, duration_s: float) -> Burst:
     def is_enough(begun: int) -> bool:
         return begun >= least and time.perf_counter() - start_s >= duration_s
 
+    latency_s = np.zeros(0)
     if mode == "latency":
         times = [start_s]
         while not is_enough(len(times) - 1):
             runner.run()
             times.append(time.perf_counter())
         latency_s = np.diff(times)
-        return _burst(runner, latency_s, len(latency_s) / (times[-1] - times[0]), len(latency_s))
-    done_s, last_begun_s = runner.stream(is_enough)
-    rate = steady_rate(np.array(done_s), last_begun_s, runner.num_in_flight)
-    return _burst(runner, np.zeros(0), rate, len(done_s))
-
-
-def _burst(runner: Runner, latency_s: NDArray[np.float64], rate: float, num_samples: int) -> Burst:
+        count, rate = len(latency_s), len(latency_s) / (times[-1] - times[0])
+    else:
+        done_s, last_begun_s = runner.stream(is_enough)
+        count, rate = len(done_s), steady_rate(np.array(done_s), last_begun_s, runner.num_in_flight)
     times_s, members = runner.stage_times()
-    return Burst(latency_s, rate, times_s[-num_samples:], members[-num_samples:])
+    return Burst(latency_s, rate, times_s[-count:], members[-count:])
 
 
 def steady_rate(done_s: NDArray[np.float64], last_begun_s: float, num_in_flight: int) -> float:
     """Return samples per second without filling and draining; with them if too few samples are left else.
 
     It is the slope of the line through all samples (least squares). Members in step end samples at the same time, and
-    a count between the first and the last of a short stream would say one more or one less than it is.
-
-    Parameters
-    ----------
-    done_s
-        ``[num_samples]`` when every sample was done, rising; at least two.
-    last_begun_s
-        When the last one was begun.
-    num_in_flight
-        Samples that are under way at once.
+    a count between the first and the last of a short stream would say one more or one less than it is. `done_s` has
+    ``[num_samples]`` rising times, at least two; the last sample began at `last_begun_s`.
     """
     steady = done_s[num_in_flight:]
     steady = steady[steady <= last_begun_s]

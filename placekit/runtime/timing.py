@@ -165,11 +165,17 @@ class Timing:
         return timings
 
     def _key_parts(self, source: ModelSource, contenders: Sequence[Contender]) -> dict[str, Any]:
+        if isinstance(source, TorchSource):
+            framework = {"torch": str(require_torch("timing a PyTorch program").__version__)}
+        else:
+            import openvino
+
+            framework = {"openvino": str(openvino.__version__)}
         return {
             "schema": _SCHEMA,
             "what": "timing",
             "content_hash": source.content_hash,
-            **_framework(source),
+            **framework,
             "cpu": cpu_name(),
             "settings": asdict(self.settings),
             "contenders": [[each.name, each.facts()] for each in contenders],
@@ -203,15 +209,6 @@ class Timing:
                 report(progress, num_rounds, max(settings.rounds, num_rounds), "rounds")
             wall_s = time.perf_counter() - start
         return Timings(tuple(field.series), settings.max_foreign_load, wall_s)
-
-
-def _framework(source: ModelSource) -> dict[str, str]:
-    """Return name and version of the framework that runs `source`."""
-    if isinstance(source, TorchSource):
-        return {"torch": str(require_torch("timing a PyTorch program").__version__)}
-    import openvino
-
-    return {"openvino": str(openvino.__version__)}
 
 
 class _Field:
@@ -248,19 +245,13 @@ class _Field:
         is_quiet = True
         for index in turn:
             with self._excused(index):
-                foreign = self._run(index, number, cores)
-                is_quiet = is_quiet and foreign <= self._settings.max_foreign_load
+                bursts: dict[str, Burst] = {}
+                with LoadMeter(cores, own_cpu_s=lambda: tree_cpu_s(os.getpid())) as meter:
+                    for mode, duration_s in self._bursts_s.items():
+                        bursts[mode] = self._running[index].burst(mode, duration_s)
+                self.series[index] = self.series[index].with_round(number, bursts, meter.foreign_load)
+                is_quiet = is_quiet and meter.foreign_load <= self._settings.max_foreign_load
         return is_quiet
-
-    def _run(self, index: int, number: int, cores: Sequence[int]) -> float:
-        """Run the bursts of one contender and return the other load meanwhile."""
-        process = self._running[index]
-        bursts: dict[str, Burst] = {}
-        with LoadMeter(cores, own_cpu_s=lambda: tree_cpu_s(os.getpid())) as meter:
-            for mode, duration_s in self._bursts_s.items():
-                bursts[mode] = process.burst(mode, duration_s)
-        self.series[index] = self.series[index].with_round(number, bursts, meter.foreign_load)
-        return meter.foreign_load
 
     @contextmanager
     def _excused(self, index: int) -> Iterator[None]:

@@ -18,12 +18,11 @@ from typing import Any
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.pytorch.devices import TORCH, first_line, torch_device
 from placekit.io.atomic import write_text
-from placekit.io.file_hash import require_hash
 from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 from placekit.model.platform import Device
 from placekit.pytorch.inputs import random_inputs
-from placekit.pytorch.program import TorchProgram, TorchTensor
+from placekit.pytorch.program import TorchTensor
 from placekit.pytorch.source import TorchSource, read_pt2
 from placekit.runtime.manifest import InputModel, Manifest, PortModel, StageModel
 from placekit.runtime.stages import PlacedStage, StagePlan
@@ -50,13 +49,7 @@ def chain_of(plan: StagePlan) -> list[tuple[str, ...]]:
 
 
 def refuse_teams(plan: StagePlan) -> None:
-    """Raise unless every stage of a PyTorch program is on one device, and there is one.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A team of several devices, or nothing to run.
-    """
+    """Raise unless every stage of a PyTorch program is on one device, and there is one."""
     for stage in plan.stages:
         if len(stage.members) > 1:
             raise UnsupportedProblemError(
@@ -68,13 +61,7 @@ def refuse_teams(plan: StagePlan) -> None:
 
 
 def write_torch_stages(plan: StagePlan, folder: Path, queue_size: int) -> Manifest:
-    """Write the program of every stage, and the script; return the manifest.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A stage that torch.export cannot write.
-    """
+    """Write the program of every stage, and the script; return the manifest."""
     torch = require_torch("writing a PyTorch program")
     program, chain, builder = plan.model.lowered.program, chain_of(plan), plan.model.builder
     tensors: dict[str, Any] = dict(zip(program.inputs, random_inputs(program), strict=True))
@@ -116,13 +103,7 @@ def write_torch_stages(plan: StagePlan, folder: Path, queue_size: int) -> Manife
 def read_torch_stages(
     path: Path, manifest: Manifest, devices: Mapping[str, Device]
 ) -> tuple[TorchModel, tuple[PlacedStage, ...], dict[TensorKey, int | None]]:
-    """Return the inputs of the program, its stages, and the sizes of what they give.
-
-    Raises
-    ------
-    InvalidFileError
-        Stages that are no chain, or a file that is missing or not the one that was written.
-    """
+    """Return the inputs of the program, its stages, and the sizes of what they give."""
     if not manifest.stages:
         raise InvalidFileError(f"{path}: stages is empty; a program has one at least")
     chain = [[each.op for each in manifest.inputs]]
@@ -139,7 +120,7 @@ def read_torch_stages(
     if not named == [each.op for each in manifest.outputs] == chain[-1]:
         raise InvalidFileError(f"{path}: the outputs are {named}, and the last stage gives {chain[-1]}")
     sources = [_read_program(path, index, entry) for index, entry in enumerate(manifest.stages)]
-    first = _program(sources[0])
+    first = sources[0].lowered.program
     metas = dict(zip(chain[0], (first.tensors[name] for name in first.inputs), strict=True))
     for each in manifest.inputs:
         told = (each.type, each.shape)
@@ -150,19 +131,15 @@ def read_torch_stages(
     num_bytes: dict[TensorKey, int | None] = {}
     for entry, source in zip(manifest.stages, sources, strict=True):
         stages.append(_stage(path, entry, source, devices, known))
-        tensors = _program(source).tensors
+        tensors = source.lowered.program.tensors
         for key, name in zip(stages[-1].outputs, stages[-1].model.outputs, strict=True):
             known[key[0]], num_bytes[key] = _described(tensors[name]), int(tensors[name].num_bytes)
     return TorchModel(metas), tuple(stages), num_bytes
 
 
 def _read_program(path: Path, index: int, entry: StageModel) -> TorchSource:
-    name = f"{index}.pt2"
-    if name not in entry.files:
-        raise InvalidFileError(f"{path}: stage {entry.name!r} does not list its file {name}")
-    require_hash(path.with_name(name), entry.files[name], "bundle")
-    source = read_pt2(path.with_name(name))
-    program = _program(source)
+    source = read_pt2(entry.file(path, f"{index}.pt2"))
+    program = source.lowered.program
     for what, names, told in (("inputs", program.inputs, entry.inputs), ("outputs", program.outputs, entry.outputs)):
         if len(names) != len(told):
             raise InvalidFileError(
@@ -179,7 +156,7 @@ def _stage(
     known: Mapping[str, tuple[str, str]],
 ) -> PlacedStage:
     """Return a stage without the tensors that it only hands on: they go from their maker to their readers."""
-    program = _program(source)
+    program = source.lowered.program
     given, made = [each.op for each in entry.inputs], [each.op for each in entry.outputs]
     for key, name in zip(given, program.inputs, strict=True):
         if _described(program.tensors[name]) != known[key]:
@@ -196,10 +173,6 @@ def _stage(
     read_keys, given_keys = (tuple((key, 0) for key in each) for each in (inputs, outputs))
     members = tuple(devices[each] for each in entry.members)
     return PlacedStage(entry.name, members, part, read_keys, given_keys, tuple(entry.op_names))
-
-
-def _program(source: TorchSource) -> TorchProgram:
-    return source.lowered.program
 
 
 def _described(tensor: TorchTensor) -> tuple[str, str]:

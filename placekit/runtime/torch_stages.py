@@ -7,7 +7,7 @@ without a copy between CPUs, and copied where a device is not a CPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.pytorch.lowering import NO_NODE, Lowered
+from placekit.pytorch.lowering import Lowered
 from placekit.pytorch.module import Builder
 from placekit.pytorch.program import TorchTensor
 from placekit.runtime.cores import pin_this_thread
@@ -46,14 +46,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:
-    """The program that a plan cuts.
+    """The program that a plan cuts: type and shape of its inputs by name, and what builds modules of it.
 
-    Parameters
-    ----------
-    inputs
-        Type and shape of the program's inputs by name, in its order.
-    builder
-        Builds modules of it; None if its stages are programs of their own, read from a bundle.
+    There is no builder if its stages are programs of their own, read from a bundle.
     """
 
     inputs: Mapping[str, TorchTensor]
@@ -70,16 +65,7 @@ class TorchModel:
 class TorchPart:
     """Ops of a program that a stage computes, and the names of the tensors at its borders.
 
-    Parameters
-    ----------
-    source
-        The program.
-    ops
-        Indices of its ops.
-    inputs, outputs
-        Names of what is read and given.
-    builder
-        Builds the module; the program's own if None.
+    `builder` builds the module; the program's own if None.
     """
 
     source: TorchSource
@@ -101,7 +87,9 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
     teams = teams_of_model(source.name, graph, placement, platform)
     stage_of_op = few_stages(graph, placement.device_of_op)
     _require_memory_together(source, lowered, stage_of_op.tolist())
-    wiring, builder = _Wiring(lowered, stage_of_op.tolist()), source.builder()
+    builder = source.builder()
+    tensor, reader = graph.consumed_tensor, stage_of_op[graph.consumers]
+    maker = stage_of_op[graph.tensor_producer[tensor]]
     stages = []
     for index in range(int(stage_of_op.max(initial=NO_STAGE)) + 1):
         ops = np.flatnonzero(stage_of_op == index).tolist()
@@ -111,10 +99,14 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
                 f"model {source.name!r} changes its buffer {min(lowered.states)!r}, and team "
                 f"{'+'.join(each.name for each in members)!r} would have several of it; place it on single devices"
             )
-        inputs, outputs = wiring.ends(index, ops)
-        part = TorchPart(source, ops, _names(inputs), _names(outputs), builder)
+        inputs, outputs = (
+            tuple(lowered.tensor_names[each] for each in np.unique(tensor[(here == index) & (there != index)]).tolist())
+            for here, there in ((reader, maker), (maker, reader))
+        )
+        part = TorchPart(source, ops, inputs, outputs, builder)
+        read, given = (tuple((name, 0) for name in names) for names in (inputs, outputs))
         names = tuple(graph.op_names[op] for op in ops)
-        stages.append(PlacedStage(name_of_stage(index, members), members, part, inputs, outputs, names))
+        stages.append(PlacedStage(name_of_stage(index, members), members, part, read, given, names))
     made = {name for stage in stages for name, _ in stage.outputs} | set(program.inputs)
     for name in program.outputs:
         if name not in made:
@@ -139,13 +131,7 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
 
 
 class ReadyTorchPlan:
-    """A plan with a module for every stage and member of its team; see :class:`~placekit.runtime.stages.ReadyPlan`.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    """
+    """A plan with a module for every stage and member of its team; see :class:`~placekit.runtime.stages.ReadyPlan`."""
 
     def __init__(self, plan: StagePlan) -> None:
         keep_freed_memory()
@@ -235,10 +221,6 @@ def to_array(tensor: torch.Tensor) -> NDArray[Any]:
     return found
 
 
-def _names(keys: Iterable[TensorKey]) -> tuple[str, ...]:
-    return tuple(name for name, _ in keys)
-
-
 def _require_memory_together(source: TorchSource, lowered: Lowered, stage_of_op: list[int]) -> None:
     """Raise unless ops that need the same memory are in one stage."""
     first: dict[int, int] = {}
@@ -252,45 +234,3 @@ def _require_memory_together(source: TorchSource, lowered: Lowered, stage_of_op:
                 f"ops {names[other]!r} and {names[op]!r} of model {source.name!r} work on the same memory, and the "
                 "placement has them in different stages; place them on one device, with what is between them"
             )
-
-
-class _Wiring:
-    """Producer and readers of every tensor."""
-
-    def __init__(self, lowered: Lowered, stage_of_op: list[int]) -> None:
-        self._lowered = lowered
-        program, graph = lowered.program, lowered.graph
-        op_of_node = {node: op for op, node in enumerate(lowered.node_of_op) if node != NO_NODE}
-        #: stage by name of a tensor that an op makes; that of the caller for inputs
-        self._maker = dict.fromkeys(program.inputs, NO_STAGE)
-        for index, node in enumerate(program.nodes):
-            if index in op_of_node:
-                self._maker |= dict.fromkeys(node.outputs, stage_of_op[op_of_node[index]])
-        assignments = [op for op, kind in enumerate(graph.op_types) if kind == "Assign"]
-        self._assigned = dict(zip(assignments, program.mutations, strict=True))
-        self._readers: dict[str, set[int]] = {}
-        for op, stage in enumerate(stage_of_op):
-            for name in self._reads(op):
-                self._readers.setdefault(name, set()).add(stage)
-        for name in program.outputs:
-            self._readers.setdefault(name, set()).add(NO_STAGE)
-
-    def _reads(self, op: int) -> Iterable[str]:
-        node = self._lowered.node_of_op[op]
-        if node == NO_NODE:
-            return [self._assigned[op]] if op in self._assigned else []
-        return self._lowered.program.nodes[node].refs()
-
-    def ends(self, stage: int, ops: list[int]) -> tuple[tuple[TensorKey, ...], tuple[TensorKey, ...]]:
-        """Return what a stage reads from others, and what others read from it."""
-        nodes = self._lowered.program.nodes
-        read = dict.fromkeys(name for op in ops for name in self._reads(op))
-        made = [
-            name
-            for op in ops
-            if self._lowered.node_of_op[op] != NO_NODE
-            for name in nodes[self._lowered.node_of_op[op]].outputs
-        ]
-        inputs = tuple((name, 0) for name in read if self._maker.get(name, stage) != stage)
-        outputs = tuple((name, 0) for name in made if self._readers.get(name, set()) - {stage})
-        return inputs, outputs

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.stage_costs import StageCosts
+from placekit.io.trace import named
+from placekit.plotting.lanes import assign_lanes
 from placekit.runtime.pipeline import UNKNOWN_MEMBER
 
 StageTimes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -91,14 +93,13 @@ def timing_trace(
         is_shared = (members == UNKNOWN_MEMBER).any(axis=0)
         teams_now = [("+".join(team),) if one else team for team, one in zip(teams, is_shared, strict=True)]
         order = list(dict.fromkeys(device for team in teams_now for device in team))
+        one_device = np.zeros(len(times), dtype=np.int64)
         first, num_processes = num_processes, num_processes + len(order)
         for pid, device in enumerate(order, first):
-            told = {"name": f"{what}: {device}"}
-            events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": told})
-            events.append({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
+            events += named("process", pid, 0, f"{what}: {device}", pid)
         for stage, (name, team) in enumerate(zip(names, teams_now, strict=True)):
             # a team that shares a model has one stage: its threads are the samples under way at once
-            rows = _rows_at_once(times[:, stage]) if is_shared[stage] else members[:, stage].tolist()
+            rows = (assign_lanes(one_device, *times[:, stage].T) if is_shared[stage] else members[:, stage]).tolist()
             at_once = range(max(rows) + 1) if is_shared[stage] else ()
             places = [{"pid": first + order.index(team[0]), "tid": row} for row in at_once]
             places = places or [{"pid": first + order.index(device), "tid": stage} for device in team]
@@ -111,15 +112,3 @@ def timing_trace(
                     {"ph": "X", "name": f"sample {sample}", "cat": what, **where, **span, "args": {"stage": name}}
                 )
     return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-def _rows_at_once(times: NDArray[np.float64]) -> list[int]:
-    """``[num_samples]`` rows for spans of time such that no two in a row overlap; as few rows as there can be."""
-    free_s: list[float] = []
-    rows = [0] * len(times)
-    for sample in np.argsort(times[:, 0], kind="stable").tolist():
-        begin_s, end_s = times[sample].tolist()
-        row = next((row for row, each in enumerate(free_s) if each <= begin_s), len(free_s))
-        free_s[row : row + 1] = [end_s]
-        rows[sample] = row
-    return rows

@@ -35,24 +35,12 @@ _LARGEST_SEED = 2**63 - 1
 
 @dataclass(frozen=True, eq=False)
 class ZooModel:
-    """A zoo model that was built, and what to say about it.
+    """A zoo model that was built, and what to say about it."""
 
-    Parameters
-    ----------
-    name
-        Name in the zoo.
-    values
-        Value of every parameter.
-    seed
-        Seed of the weights.
-    source
-        The model as it was read back from the file.
-    """
-
-    name: str
-    values: Mapping[str, Value]
-    seed: int
-    source: ModelSource
+    name: str  # name in the zoo
+    values: Mapping[str, Value]  # value of every parameter
+    seed: int  # seed of the weights
+    source: ModelSource  # the model as it was read back from the file
 
     def facts(self) -> dict[str, int | float]:
         """Return counts and sizes, ready to print.
@@ -82,15 +70,15 @@ class ZooModel:
 def build(
     name: str, output: str | Path, *, seed: int = 0, dynamic: bool = False, half: bool = False, **params: Any
 ) -> ZooModel:
-    """Build the zoo model `name` with random weights and write it as an OpenVINO IR, or as a program of torch.export.
+    """Build a zoo model with random weights and write it as an OpenVINO IR, or as a program of torch.export.
 
     Parameters
     ----------
     name
         A name in `ZOO`.
     output
-        The ``.xml`` file to write; the weights go to the ``.bin`` next to it. Both appear complete or not at all. Or
-        a ``.pt2`` file.
+        The ``.xml`` file to write, with the weights in the ``.bin`` next to it; or a ``.pt2`` file. Files appear
+        complete or not at all.
     seed
         Seed of the weights, 0 or more: the same seed gives the same bytes. The global random state is left as it was.
     dynamic
@@ -102,10 +90,8 @@ def build(
 
     Raises
     ------
-    UnknownNameError
-        No such model, or no such parameter.
-    InvalidProblemError
-        A value or seed out of range, or a model for which there is not enough memory.
+    UnknownNameError, InvalidProblemError
+        No such model or parameter; a value or seed out of range, or a model for which there is not enough memory.
     InvalidFileError
         An output that is neither an ``.xml`` nor a ``.pt2`` file in a directory that exists.
     SolverUnavailableError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,16 +10,71 @@ from torch import nn
 
 from placekit.zoo.vision import calibrate_classifier
 
-Size = int | tuple[int, int]
-
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 
+_AVERAGE, _MAX = "average", "max"
+"""Poolings of 3x3: at stride 1, where padded zeros count as in the published model, and at stride 2 without padding."""
+
+_FORK = {"row": [(384, (1, 3))], "column": [(384, (3, 1))]}
+
+
+def _figure_5(pool: int) -> dict[str, Any]:
+    """On the 35x35 grid."""
+    return {
+        "one": [(64, 1)],
+        "five": [(48, 1), (64, 5)],
+        "three": [(64, 1), (96, 3), (96, 3)],
+        "pool": [_AVERAGE, (pool, 1)],
+    }
+
+
+def _figure_6(inner: int) -> dict[str, Any]:
+    """Convolutions by 7 factored into 1x7 and 7x1, on the 17x17 grid."""
+    row, column = (inner, (1, 7)), (inner, (7, 1))
+    return {
+        "one": [(192, 1)],
+        "seven": [(inner, 1), row, (192, (7, 1))],
+        "stacked": [(inner, 1), column, row, column, (192, (1, 7))],
+        "pool": [_AVERAGE, (192, 1)],
+    }
+
+
+_TO_17: dict[str, Any] = {"three": [(384, 3, 2)], "stacked": [(64, 1), (96, 3), (96, 3, 2)], "pool": [_MAX]}
+"""Figure 10: from the 35x35 to the 17x17 grid."""
+
+_TO_8: dict[str, Any] = {
+    "three": [(192, 1), (320, 3, 2)],
+    "seven": [(192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3, 2)],
+    "pool": [_MAX],
+}
+
+_FIGURE_7: dict[str, Any] = {
+    "one": [(320, 1)],
+    "three": [(384, 1), _FORK],
+    "stacked": [(448, 1), (384, 3), _FORK],
+    "pool": [_AVERAGE, (192, 1)],
+}
+"""Branches that fork again, on the 8x8 grid."""
+
+_BLOCKS = (
+    *map(_figure_5, (32, 64, 64)),
+    _TO_17,
+    *map(_figure_6, (128, 160, 160, 192)),
+    _TO_8,
+    *(_FIGURE_7, _FIGURE_7),
+)
+"""Branches by name in every block of the paper; a step is a pooling, a fork, or (channels, kernel, stride if not 1)."""
+
 
 class _Unit(nn.Sequential):
-    """Convolution, batch normalisation, ReLU."""
+    """Convolution, batch normalisation, ReLU; padded or not, at the stride."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: Size, stride: int = 1, padding: Size = 0) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int | tuple[int, int], stride: int, *, is_padded: bool
+    ) -> None:
+        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+        padding = (height // 2, width // 2) if is_padded else 0
         super().__init__(
             nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False),
             nn.BatchNorm2d(outputs, eps=1e-3),
@@ -28,139 +83,54 @@ class _Unit(nn.Sequential):
 
 
 class _Branches(nn.Module):
-    """Branches that read one tensor; their outputs are joined along the channels."""
+    """Branches that read one tensor of `inputs` channels; their outputs are joined along the channels."""
 
-    def __init__(self, **branches: nn.Module) -> None:
+    def __init__(self, inputs: int, branches: Mapping[str, Sequence[Any]], multiplier: float) -> None:
         super().__init__()
-        self.branches = nn.ModuleDict(branches)
+        self.branches = nn.ModuleDict()
+        self.channels = 0
+        for name, steps in branches.items():
+            layers, channels = list[nn.Module](), inputs
+            for step in steps:
+                if isinstance(step, Mapping):
+                    layers.append(fork := _Branches(channels, step, multiplier))
+                    channels = fork.channels
+                elif isinstance(step, str):
+                    layers.append(nn.AvgPool2d(3, stride=1, padding=1) if step == _AVERAGE else nn.MaxPool2d(3, 2))
+                else:
+                    outputs, stride = _scaled(step[0], multiplier), step[2] if len(step) > 2 else 1
+                    layers.append(_Unit(channels, outputs, step[1], stride, is_padded=stride == 1))
+                    channels = outputs
+            self.branches[name] = layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+            self.channels += channels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([branch(x) for branch in self.branches.values()], dim=1)
 
 
-def _same_pool() -> nn.Module:
-    # "same" padding counts zeros, as the published model does
-    return nn.AvgPool2d(3, stride=1, padding=1)
-
-
-class _Width:
-    """Scaled numbers of channels, and the modules of figures 5, 6, 7 and 10 of the paper (A, C, E; B and D shrink)."""
-
-    def __init__(self, multiplier: float) -> None:
-        self.multiplier = multiplier
-
-    def __call__(self, channels: int) -> int:
-        return max(4, round(channels * self.multiplier))
-
-    def module_a(self, inputs: int, pool: int) -> tuple[nn.Module, int]:
-        """Figure 5: 1x1; 1x1 5x5; 1x1 3x3 3x3; pool 1x1, on the 35x35 grid."""
-        w = self
-        block = _Branches(
-            one=_Unit(inputs, w(64), 1),
-            five=nn.Sequential(_Unit(inputs, w(48), 1), _Unit(w(48), w(64), 5, padding=2)),
-            three=nn.Sequential(
-                _Unit(inputs, w(64), 1), _Unit(w(64), w(96), 3, padding=1), _Unit(w(96), w(96), 3, padding=1)
-            ),
-            pool=nn.Sequential(_same_pool(), _Unit(inputs, w(pool), 1)),
-        )
-        return block, 2 * w(64) + w(96) + w(pool)
-
-    def module_b(self, inputs: int) -> tuple[nn.Module, int]:
-        """Figure 10: from the 35x35 to the 17x17 grid."""
-        w = self
-        block = _Branches(
-            three=_Unit(inputs, w(384), 3, stride=2),
-            stacked=nn.Sequential(
-                _Unit(inputs, w(64), 1), _Unit(w(64), w(96), 3, padding=1), _Unit(w(96), w(96), 3, stride=2)
-            ),
-            pool=nn.MaxPool2d(3, stride=2),
-        )
-        return block, w(384) + w(96) + inputs
-
-    def module_c(self, inputs: int, inner: int) -> tuple[nn.Module, int]:
-        """Figure 6: convolutions by 7 factored into 1x7 and 7x1, on the 17x17 grid."""
-        w = self
-
-        def row(a: int, b: int) -> nn.Module:
-            return _Unit(w(a), w(b), (1, 7), padding=(0, 3))
-
-        def column(a: int, b: int) -> nn.Module:
-            return _Unit(w(a), w(b), (7, 1), padding=(3, 0))
-
-        block = _Branches(
-            one=_Unit(inputs, w(192), 1),
-            seven=nn.Sequential(_Unit(inputs, w(inner), 1), row(inner, inner), column(inner, 192)),
-            stacked=nn.Sequential(
-                _Unit(inputs, w(inner), 1),
-                column(inner, inner),
-                row(inner, inner),
-                column(inner, inner),
-                row(inner, 192),
-            ),
-            pool=nn.Sequential(_same_pool(), _Unit(inputs, w(192), 1)),
-        )
-        return block, 4 * w(192)
-
-    def module_d(self, inputs: int) -> tuple[nn.Module, int]:
-        """From the 17x17 to the 8x8 grid."""
-        w = self
-        block = _Branches(
-            three=nn.Sequential(_Unit(inputs, w(192), 1), _Unit(w(192), w(320), 3, stride=2)),
-            seven=nn.Sequential(
-                _Unit(inputs, w(192), 1),
-                _Unit(w(192), w(192), (1, 7), padding=(0, 3)),
-                _Unit(w(192), w(192), (7, 1), padding=(3, 0)),
-                _Unit(w(192), w(192), 3, stride=2),
-            ),
-            pool=nn.MaxPool2d(3, stride=2),
-        )
-        return block, w(320) + w(192) + inputs
-
-    def module_e(self, inputs: int) -> tuple[nn.Module, int]:
-        """Figure 7: branches that fork again into 1x3 and 3x1, on the 8x8 grid."""
-        w = self
-
-        def fork() -> nn.Module:
-            return _Branches(
-                row=_Unit(w(384), w(384), (1, 3), padding=(0, 1)), column=_Unit(w(384), w(384), (3, 1), padding=(1, 0))
-            )
-
-        block = _Branches(
-            one=_Unit(inputs, w(320), 1),
-            three=nn.Sequential(_Unit(inputs, w(384), 1), fork()),
-            stacked=nn.Sequential(_Unit(inputs, w(448), 1), _Unit(w(448), w(384), 3, padding=1), fork()),
-            pool=nn.Sequential(_same_pool(), _Unit(inputs, w(192), 1)),
-        )
-        return block, w(320) + 4 * w(384) + w(192)
+def _scaled(channels: int, multiplier: float) -> int:
+    return max(4, round(channels * multiplier))
 
 
 class _InceptionV3(nn.Module):
     def __init__(self, multiplier: float, classes: int, *, transform_input: bool) -> None:
         super().__init__()
-        w = _Width(multiplier)
         self.transform_input = transform_input
+        sizes = [_scaled(each, multiplier) for each in (32, 32, 64, 80, 192)]
         self.stem = nn.Sequential(
-            _Unit(3, w(32), 3, stride=2),
-            _Unit(w(32), w(32), 3),
-            _Unit(w(32), w(64), 3, padding=1),
+            _Unit(3, sizes[0], 3, 2, is_padded=False),
+            _Unit(sizes[0], sizes[1], 3, 1, is_padded=False),
+            _Unit(sizes[1], sizes[2], 3, 1, is_padded=True),
             nn.MaxPool2d(3, stride=2),
-            _Unit(w(64), w(80), 1),
-            _Unit(w(80), w(192), 3),
+            _Unit(sizes[2], sizes[3], 1, 1, is_padded=False),
+            _Unit(sizes[3], sizes[4], 3, 1, is_padded=False),
             nn.MaxPool2d(3, stride=2),
         )
-        channels = w(192)
-        blocks = []
-        for make, sizes in (
-            (w.module_a, ((32,), (64,), (64,))),
-            (w.module_b, ((),)),
-            (w.module_c, ((128,), (160,), (160,), (192,))),
-            (w.module_d, ((),)),
-            (w.module_e, ((), ())),
-        ):
-            for size in sizes:
-                block, channels = make(channels, *size)
-                blocks.append(block)
-        self.blocks = nn.Sequential(*blocks)
+        channels = sizes[4]
+        self.blocks = nn.Sequential()
+        for branches in _BLOCKS:
+            self.blocks.append(block := _Branches(channels, branches, multiplier))
+            channels = block.channels
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(channels, classes)
 

@@ -92,11 +92,6 @@ def decoder(values: Mapping[str, Any]) -> nn.Module:
     """Return a Llama-like decoder (Touvron et al. 2023, arXiv:2302.13971); output: the logits at every position.
 
     The feed-forward part is 8/3 as wide as the hidden state by default, rounded up to a multiple of 64.
-
-    Raises
-    ------
-    InvalidProblemError
-        A head of odd size, which cannot be rotated, or key-value heads that do not divide the heads.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -136,20 +131,9 @@ def decoder(values: Mapping[str, Any]) -> nn.Module:
 
 
 class Mixture(nn.Module):
-    """A feed-forward part of several gated experts, of which every token counts a few.
+    """A feed-forward part of several gated experts, a few for every token (Jiang et al. 2024, arXiv:2401.04088).
 
     Every expert computes every token, and the router weighs what comes out: a graph whose shapes do not depend on data.
-
-    Parameters
-    ----------
-    hidden, feed_forward
-        Size of the hidden state, and width of an expert.
-    experts, experts_per_token
-        How many there are, and how many count.
-
-    References
-    ----------
-    A. Jiang et al., "Mixtral of Experts", 2024, arXiv:2401.04088.
     """
 
     def __init__(self, hidden: int, feed_forward: int, experts: int, experts_per_token: int) -> None:

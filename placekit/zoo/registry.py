@@ -15,34 +15,17 @@ Value = bool | int | float | str | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ZooParameter:
-    """One parameter of a zoo model.
+    """One parameter of a zoo model."""
 
-    Parameters
-    ----------
-    default
-        Value if it is not given; its type is the parameter's type.
-    summary
-        What it is, in a few words.
-    least, most
-        Smallest and largest value allowed, for numbers and for each number of a tuple.
-    choices
-        The values allowed, for a text.
-    """
-
-    default: Value
-    summary: str
+    default: Value  # value if it is not given; its type is the parameter's type
+    summary: str  # what it is, in a few words
+    # least, most: smallest and largest value allowed, for numbers and for each number of a tuple
     least: float = 1
     most: float = math.inf
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # the values allowed, for a text
 
     def check(self, value: object, what: str) -> Value:
-        """Return `value` in the parameter's type.
-
-        Raises
-        ------
-        InvalidProblemError
-            A value of another type or out of range; the message begins with `what`.
-        """
+        """Return `value` in the parameter's type."""
         if isinstance(self.default, bool):
             if not isinstance(value, bool):
                 raise InvalidProblemError(f"{what} is {value!r}; it must be True or False")
@@ -73,30 +56,14 @@ class ZooParameter:
 
 @dataclass(frozen=True)
 class ZooEntry:
-    """One row of the table.
+    """One row of the table."""
 
-    Parameters
-    ----------
-    name
-        Name of the model.
-    summary
-        One line for a listing.
-    builder
-        ``"module:function"`` that makes the torch module from the parameters.
-    parameters
-        Parameters by name.
-    inputs
-        Dimensions of every input, as numbers or names of parameters.
-    divides
-        Pairs (a, b): parameter a must divide parameter b.
-    """
-
-    name: str
-    summary: str
-    builder: str
-    parameters: Mapping[str, ZooParameter]
-    inputs: Mapping[str, tuple[int | str, ...]]
-    divides: tuple[tuple[str, str], ...] = ()
+    name: str  # name of the model
+    summary: str  # one line for a listing
+    builder: str  # ``"module:function"`` that makes the torch module from the parameters
+    parameters: Mapping[str, ZooParameter]  # parameters by name
+    inputs: Mapping[str, tuple[int | str, ...]]  # dimensions of every input, as numbers or names of parameters
+    divides: tuple[tuple[str, str], ...] = ()  # pairs (a, b): parameter a must divide parameter b
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
@@ -108,15 +75,7 @@ class ZooEntry:
         return {name: parameter.default for name, parameter in self.parameters.items()}
 
     def settle(self, given: Mapping[str, Any]) -> dict[str, Value]:
-        """Return the value of every parameter, those of `given` checked.
-
-        Raises
-        ------
-        UnknownNameError
-            A parameter that the model does not have.
-        InvalidProblemError
-            A value of the wrong type, out of range, or that does not divide another as it must.
-        """
+        """Return the value of every parameter, those of `given` checked."""
         what = f"zoo model {self.name!r}"
         for name in given:
             if name not in self.parameters:
@@ -130,16 +89,12 @@ class ZooEntry:
                 raise InvalidProblemError(f"{what}: {divisor} is {a}; it must divide {dividend}, which is {b}")
         return values
 
-    def input_shapes(self, values: Mapping[str, Value]) -> dict[str, tuple[int, ...]]:
+    def input_shapes(self, values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Return the shape of every input for the parameter values `values`."""
-
-        def size(dim: int | str) -> int:
-            value = values[dim] if isinstance(dim, str) else dim
-            if not isinstance(value, int):
-                raise TypeError(f"dimension {dim!r} is {value!r}")
-            return value
-
-        return {name: tuple(size(dim) for dim in dims) for name, dims in self.inputs.items()}
+        return {
+            name: tuple(int(values[dim]) if isinstance(dim, str) else dim for dim in dims)
+            for name, dims in self.inputs.items()
+        }
 
 
 _BATCH = ZooParameter(1, "samples in one batch", most=65_536)
@@ -253,13 +208,7 @@ ZOO: Mapping[str, ZooEntry] = MappingProxyType({entry.name: entry for entry in _
 
 
 def entry_of(name: str) -> ZooEntry:
-    """Return the row of the model called `name`.
-
-    Raises
-    ------
-    UnknownNameError
-        No model has that name.
-    """
+    """Return the row of the model called `name`."""
     try:
         return ZOO[name]
     except KeyError:

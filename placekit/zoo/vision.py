@@ -104,13 +104,7 @@ class _UNet(nn.Module):
 
 
 def unet(values: Mapping[str, Any]) -> nn.Module:
-    """Return a U-Net with padded convolutions (Ronneberger et al. 2015, doi:10.1007/978-3-319-24574-4_28).
-
-    Raises
-    ------
-    InvalidProblemError
-        An image that cannot be halved four times.
-    """
+    """Return a U-Net with padded convolutions (Ronneberger et al. 2015, doi:10.1007/978-3-319-24574-4_28)."""
     if values["image_size"] % 2**_LEVELS:
         raise InvalidProblemError(
             f"zoo model 'unet': image_size is {values['image_size']}; it must be a multiple of {2**_LEVELS}"
@@ -121,25 +115,15 @@ def unet(values: Mapping[str, Any]) -> nn.Module:
 
 
 def calibrate_classifier(module: nn.Module, classifier: nn.Linear | nn.Conv2d, image_size: int) -> None:
-    """Draw and settle the weights of an image classifier. In place.
+    """Draw and settle the weights of an image classifier, whose last layer is `classifier`. In place.
 
     1. Convolutions and linear layers: normal with variance 2 / fan-in and 1 / fan-in (He et al. 2015,
        doi:10.1109/ICCV.2015.123).
     2. Batch normalisation: the statistics of a few random images, so that every channel has mean 0 and variance 1.
-    3. Classifier: shifted and scaled so that the logits of these images have mean 0 and variance 1; what remains of
-       the outputs is what depends on the input.
+    3. Classifier: shifted and scaled so that the logits of these images, one per class or per class and pixel, have
+       mean 0 and variance 1; what remains of the outputs is what depends on the input.
 
     The statistics are taken in f64 and rounded, so that they do not depend on the number of threads.
-
-    Parameters
-    ----------
-    module
-        Maps images ``[samples, 3, image_size, image_size]`` to logits ``[samples, classes]``, or of every pixel
-        ``[samples, classes, height, width]``.
-    classifier
-        Its last layer.
-    image_size
-        Height and width in pixels.
     """
     norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
     with torch.no_grad():

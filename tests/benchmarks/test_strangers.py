@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -182,3 +183,10 @@ def test_html_of_a_row_is_text_in_both_reports(results: Path, tmp_path: Path) ->
         assert "\u202e" not in text
         assert page.suffix == ".html" or "\n# x" not in text
     assert r"\|\[x](javascript:z)" in text
+
+
+def test_a_lock_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    """Whoever can write to the folder of results may have put a pipe there, which would never be opened."""
+    os.mkfifo(tmp_path / ".lock")
+    with pytest.raises(PlacekitError, match="no regular file"), Store(tmp_path).locked():
+        pytest.fail("locked")

@@ -1,16 +1,18 @@
-"""The meter of other load, against made-up and real busy times."""
+"""The meter of other load, against made-up and real busy times; and the lock of measurements."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
-from placekit.cost_models.measuring import LoadMeter
+from placekit.cost_models.measuring import LoadMeter, lock_path, measuring
+from placekit.model.errors import PlacekitError, ProfileError
 
 
 @pytest.fixture
@@ -63,3 +65,31 @@ def test_the_machine_says_what_its_cores_did() -> None:
         while time.perf_counter() < end:
             pass
     assert 0 <= meter.foreign_load <= 1
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path: Path) -> None:
+    """Somebody put a link where the lock should be: what it points to is neither truncated nor written."""
+    (tmp_path / "target").write_text("precious")
+    (tmp_path / "lock").symlink_to(tmp_path / "target")
+    with (
+        pytest.raises(ProfileError, match=r"lock of measurements cannot be opened"),
+        measuring("x", path=tmp_path / "lock"),
+    ):
+        pytest.fail("locked")
+    assert (tmp_path / "target").read_text() == "precious"
+
+
+def test_the_lock_lies_in_a_folder_of_this_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made with no permission for others; whatever else bears its name is refused."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = lock_path().parent
+    assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
+    with measuring("x"):
+        assert {each.name for each in folder.iterdir()} <= {"measuring.lock", "measuring.lock.json"}
+    folder.chmod(0o777)
+    with pytest.raises(PlacekitError, match="no folder of this user alone"):
+        lock_path()
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PlacekitError, match="no folder of this user alone"):
+        lock_path()

@@ -89,7 +89,7 @@ def test_models_of_transformers(name: str) -> None:
     module.set_attn_implementation("eager")  # all products are matrix products, which both count alike
     module.eval()
     source = read_torch(module, (), inputs)
-    assert not source.unknown_operators
+    assert not source.lowered.unknown
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         module(**inputs)
     counted = sum(
@@ -128,7 +128,7 @@ def test_models_of_torch_geometric(layer: str, options: dict[str, Any]) -> None:
     """Message passing over a graph of 20 nodes."""
     module = network(layer, **options)
     source = read_torch(module, (torch.zeros(20, 8), RING))
-    assert not source.unknown_operators
+    assert not source.lowered.unknown
     assert source.weight_bytes == sum(each.numel() * each.element_size() for each in module.parameters())
     assert any(name.startswith("second.") for name in source.graph.op_names)
 

@@ -56,7 +56,7 @@ def test_a_file_gives_the_graph_of_its_module(name: str, saved: Callable[[str], 
     assert of_file.weight_bytes == of_module.weight_bytes
     assert of_file.module_of_op == of_module.module_of_op
     assert of_file.content_hash == of_module.content_hash
-    assert not of_file.unknown_operators
+    assert not of_file.lowered.unknown
     assert isinstance(read_model(path), TorchSource)
     assert pickle.loads(pickle.dumps(of_file)).graph == of_file.graph
 
@@ -352,7 +352,7 @@ def test_unknown_operators_are_named(caplog: pytest.LogCaptureFixture, monkeypat
     monkeypatch.setattr(logging.getLogger("placekit"), "disabled", False)
     caplog.set_level(logging.WARNING, logger.name)
     source = read_torch(Odd(), (torch.zeros(6),))
-    assert source.unknown_operators == {"aten.special_bessel_j0.default": 1}
+    assert source.lowered.unknown == {"aten.special_bessel_j0.default": 1}
     assert source.graph.op_flops.sum() == 6
     assert "aten.special_bessel_j0.default (1)" in caplog.text
 

@@ -22,7 +22,7 @@ from placekit.model.platform import Device, Platform
 from placekit.model.problem import Problem
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
-from placekit.runtime.baselines import equal_bytes, equal_layers, layers_of, random_cuts, torch_baselines
+from placekit.runtime.baselines import equal_shares, layers_of, random_cuts, torch_baselines
 from placekit.runtime.contenders import Placed, on_one_device
 from placekit.runtime.output_check import require_equal_outputs
 from placekit.runtime.pipeline import Pipeline
@@ -224,13 +224,13 @@ def test_layers_are_divided_equally() -> None:
     source = source_of("tied")
     problem = problem_of(source)
     layer = layers_of(source.module_of_op)
-    by_layers = equal_layers(source, problem)
+    by_layers = equal_shares(source, problem, "layers")
     devices = {
         name: {by_layers[op] for op, each in zip(source.graph.op_names, layer, strict=True) if each == name}
         for name in ("embedding", "layers.0", "layers.1", "head")
     }
     assert devices == {"embedding": {"cpu0"}, "layers.0": {"cpu0"}, "layers.1": {"cpu1"}, "head": {"cpu1"}}
-    for each in (by_layers, equal_bytes(source, problem), *random_cuts(source, problem, 3)):
+    for each in (by_layers, equal_shares(source, problem, "bytes"), *random_cuts(source, problem, 3)):
         device = each.device_of_op
         assert (device[source.graph.senders] <= device[source.graph.receivers]).all()
         assert pk.evaluate(problem, each).is_feasible
