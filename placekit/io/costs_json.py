@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.io.npz_arrays import unpack_arrays, write_document
+from placekit.io.npz_arrays import nullable, unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import CostArraysModel, CostsModel, MemoryBlocksModel
 from placekit.model.costs import CostTable
@@ -152,14 +152,6 @@ def _blocks_from_model(model: MemoryBlocksModel, where: str) -> MemoryBlocks:
                 f"{where}.blocks.{field} has {len(getattr(model, field))} entries; there must be {len(model.bytes)}"
             )
     return MemoryBlocks.of(list(zip(model.bytes, model.is_weight, model.ops, strict=True)), model.queue_slots)
-
-
-def nullable(values: NDArray[np.float64]) -> list[float | None]:
-    """Return `values` as a list with None for NaN."""
-    items: list[float | None] = values.tolist()
-    for at in np.flatnonzero(np.isnan(values)).tolist():
-        items[at] = None
-    return items
 
 
 def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, where: str) -> CostTable:

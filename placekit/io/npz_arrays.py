@@ -93,6 +93,14 @@ def _column(values: list[Any]) -> NDArray[Any] | None:
     return None
 
 
+def nullable(values: NDArray[np.float64]) -> list[float | None]:
+    """Return `values` as a list with None for NaN."""
+    items: list[float | None] = values.tolist()
+    for at in np.flatnonzero(np.isnan(values)).tolist():
+        items[at] = None
+    return items
+
+
 def unpack_arrays(document: Any, path: str | Path) -> Any:
     """Return `document`, read from `path`, with the columns of its sibling back in place."""
     if not isinstance(document, dict) or not isinstance(document.get("arrays"), dict):
@@ -148,12 +156,7 @@ def _unpack(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
         return value
     # an op or a kind may be called "npz": only the column's own place makes a reference
     if value == {"npz": key} and key in arrays:
-        column = arrays[key]
-        items = column.tolist()
-        if column.dtype.kind == "f":
-            for at in np.flatnonzero(np.isnan(column)).tolist():
-                items[at] = None
-        return items
+        return nullable(arrays[key]) if arrays[key].dtype.kind == "f" else arrays[key].tolist()
     if value == {"npz_rows": key} and key in arrays and f"{key}.offsets" in arrays:
         flat, offsets = arrays[key].ravel().tolist(), arrays[f"{key}.offsets"].ravel().tolist()
         # rows that overlap would multiply: a million offsets over a million values

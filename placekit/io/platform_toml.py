@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import reprlib
 import tomllib
@@ -144,16 +145,9 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return '"' + "".join(_escaped(c) for c in value) + '"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # which TOML has to have escaped
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_quoted(key)} = {_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     return repr(float(value)) if isinstance(value, float) else str(int(value))
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    is_control = ord(character) < 32 or ord(character) == 127  # TOML has none of these in strings
-    return f"\\u{ord(character):04x}" if is_control else character

@@ -7,7 +7,7 @@ A contender is a description that can be sent to another process, where
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -84,12 +84,7 @@ class Whole:
 
     def facts(self) -> dict[str, Any]:
         """Return all that a measurement of it depends on, as JSON values."""
-        return {
-            "target": self.target,
-            "latency_properties": dict(self.latency_properties),
-            "throughput_properties": dict(self.throughput_properties),
-            "cores": list(self.cores),
-        }
+        return {name: value for name, value in asdict(self).items() if name != "name"}
 
 
 Contender: TypeAlias = Placed | Whole

@@ -47,17 +47,9 @@ class Pipeline:
     the model that OpenVINO gives it, as many at once as there are members. Which member that is, is not known:
     `stage_members` says -1, errors name the team, and a sample counts as begun when a stream became free.
 
-    Parameters
-    ----------
-    ready
-        The stages, compiled. They may be used elsewhere, too.
-    queue_size
-        Samples that fit between a stage and the next. `submit` blocks when the first queue is full.
-    record
-        Number of last samples whose stage times are kept, see `stage_times_s` and `stage_members`.
-    share_inputs
-        True to read arrays where they are, instead of copying them when they are submitted. They must stay as they are
-        until the result is there.
+    The compiled stages, `ready`, may be used elsewhere, too. `queue_size` samples fit between a stage and the next;
+    `submit` blocks when the first queue is full. Of the last `record` samples stage times are kept. With `share_inputs`
+    arrays are read where they are, instead of being copied: they must stay as they are until the result is there.
 
     Raises
     ------
