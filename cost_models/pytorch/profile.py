@@ -28,9 +28,8 @@ from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.pytorch.devices import RUN_FAILURES, first_line, synchronised
 from placekit.io.needs import require_torch
 from placekit.model.errors import ProfileError
-from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.lowering import Lowered, is_in_place
-from placekit.pytorch.module import NODE
+from placekit.pytorch.module import NODE, random_inputs
 
 if TYPE_CHECKING:
     from placekit.pytorch.source import TorchSource

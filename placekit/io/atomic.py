@@ -34,11 +34,6 @@ def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
 
     What is no regular file, such as `STDOUT`, a device or a named pipe, is written into: it is not replaced. The files
     are given in the order in which they appear.
-
-    Raises
-    ------
-    PlacekitError
-        As `write_bytes`.
     """
     staged: list[tuple[Path, Path]] = []
     path: str | Path = ""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from placekit.io.npz_arrays import nullable, unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import CostArraysModel, CostsModel, MemoryBlocksModel
+from placekit.io.schemas import CostArraysModel, CostsModel
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.graph import OpGraph
@@ -63,10 +63,6 @@ def read_costs(path: str | Path, graph: OpGraph) -> CostTable:
     """
     model = validated(CostsModel, unpack_arrays(read_json(path), path), path)
     costs = costs_from_model(model.costs, len(model.ops), len(model.tensors.producer), f"{path}: costs")
-    if len(model.tensors.port) != len(model.tensors.producer):
-        raise InvalidFileError(
-            f"{path}: tensors.port has {len(model.tensors.port)} entries, producer {len(model.tensors.producer)}"
-        )
     names = [graph.op_names[op] for op in graph.tensor_producer.tolist()]
     op_at = _line_up(model.ops, graph.op_names, "op", path, graph)
     tensor_at = _line_up(
@@ -145,15 +141,6 @@ def costs_to_dict(costs: CostTable) -> dict[str, Any]:
     return document
 
 
-def _blocks_from_model(model: MemoryBlocksModel, where: str) -> MemoryBlocks:
-    for field in ("ops", "is_weight"):
-        if len(getattr(model, field)) != len(model.bytes):
-            raise InvalidFileError(
-                f"{where}.blocks.{field} has {len(getattr(model, field))} entries; there must be {len(model.bytes)}"
-            )
-    return MemoryBlocks.of(list(zip(model.bytes, model.is_weight, model.ops, strict=True)), model.queue_slots)
-
-
 def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, where: str) -> CostTable:
     """Return the table that `costs_to_dict` described.
 
@@ -183,7 +170,11 @@ def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, whe
             raise InvalidFileError(
                 f"{where}.direct_time_s[{link!r}] has {len(seconds)} entries; there must be {num_tensors}"
             )
+    blocks = None
     with blaming(where):
+        if model.blocks is not None:
+            told = zip(model.blocks.bytes, model.blocks.is_weight, model.blocks.ops, strict=True)
+            blocks = MemoryBlocks.of(list(told), model.blocks.queue_slots)
         return CostTable(
             kinds=tuple(kinds),
             op_time_s=times,
@@ -195,7 +186,7 @@ def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, whe
             if model.op_time_spread is None
             else columns("op_time_spread", model.op_time_spread, num_ops),
             provenance=model.provenance,
-            blocks=None if model.blocks is None else _blocks_from_model(model.blocks, where),
+            blocks=blocks,
             direct_links=tuple(model.direct_time_s),
             direct_time_s=np.array([*model.direct_time_s.values()]).reshape(len(model.direct_time_s), num_tensors).T,
         )

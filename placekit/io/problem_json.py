@@ -71,7 +71,7 @@ def problem_from_dict(data: Any, path: str | Path = "problem") -> Problem:
     """Return the problem that `problem_to_dict` described; `path` names the source in messages."""
     model = validated(ProblemModel, data, path)
     with blaming(path):
-        graph = _graph_from_model(model.name, model.ops, model.tensors, path)
+        graph = _graph_from_model(model.name, model.ops, model.tensors)
         platform = Platform(
             tuple(Device(**device.model_dump()) for device in model.platform.devices),
             {kind: link.to_link() for kind, link in model.platform.links.items()},
@@ -116,12 +116,7 @@ def _graph_to_dict(graph: OpGraph) -> dict[str, Any]:
     return {"ops": ops, "tensors": tensors}
 
 
-def _graph_from_model(name: str, ops: OpsModel, tensors: TensorsModel, path: str | Path) -> OpGraph:
-    for what, model, length in (("ops", ops, len(ops.name)), ("tensors", tensors, len(tensors.producer))):
-        for field in type(model).model_fields:
-            values = getattr(model, field)
-            if values is not None and len(values) != length:
-                raise InvalidFileError(f"{path}: {what}.{field} has {len(values)} entries; there must be {length}")
+def _graph_from_model(name: str, ops: OpsModel, tensors: TensorsModel) -> OpGraph:
     return OpGraph(
         name=name,
         op_names=tuple(ops.name),

@@ -41,12 +41,8 @@ def open_input(path: str | Path, max_bytes: int | None = MAX_FILE_BYTES) -> Iter
     """Open the regular file `path` for reading; a link is followed.
 
     A pipe would never end, and a device may be endless or act when it is read: neither is opened. Any length is
-    accepted if `max_bytes` is None, where the reader takes a bounded part at a time.
-
-    Raises
-    ------
-    InvalidFileError
-        It does not exist, cannot be read, is no regular file, or is too long. Also for an OSError in the block.
+    accepted if `max_bytes` is None, where the reader takes a bounded part at a time. An OSError in the block becomes
+    an InvalidFileError, too.
     """
     try:
         # without O_NONBLOCK opening a pipe waits for its writer; for regular files it means nothing
@@ -145,11 +141,6 @@ def validated(model: type[Model], data: Any, path: str | Path) -> Model:
     """Return `data` as a `model`.
 
     `model` is one of the models of :mod:`placekit.io.schemas`, `path` the file for messages.
-
-    Raises
-    ------
-    InvalidFileError
-        The data does not fit; the message names the file, the place, the value and what is expected.
     """
     from pydantic import ValidationError
 

@@ -11,7 +11,18 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from placekit.io.schema_fields import Count, Finite, FreeForm, Label, Name, NonNegative, Positive, Strict, Whole
+from placekit.io.schema_fields import (
+    Columns,
+    Count,
+    Finite,
+    FreeForm,
+    Label,
+    Name,
+    NonNegative,
+    Positive,
+    Strict,
+    Whole,
+)
 from placekit.model.teams import JOINT, teams_from_names
 from placekit.solve.result import SOLVER_TOLERANCE, Status
 from placekit.solve.stop import StopReason
@@ -44,8 +55,10 @@ class ViolationModel(Strict):
     unit: str
 
 
-class ScheduleModel(Strict):
+class ScheduleModel(Columns):
     """When what runs where, in a result file: one entry per event in every list."""
+
+    columns: ClassVar[tuple[str, ...]] = ("device", "op", "start_s", "finish_s", "is_transfer", "peer")
 
     device: list[Count]
     op: list[Count]
@@ -55,14 +68,6 @@ class ScheduleModel(Strict):
     peer: list[Annotated[Whole, Field(ge=-1)]]
     peak_memory_bytes: list[NonNegative] | None = None
     memory: list[Annotated[list[NonNegative], Field(min_length=3, max_length=3)]] | None = None
-
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> Self:
-        names = ("device", "op", "start_s", "finish_s", "is_transfer", "peer")
-        lengths = {name: len(getattr(self, name)) for name in names}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"the lists of a schedule must have one length; got {lengths}")
-        return self
 
 
 def _check_teams(placement: Mapping[str, str], device_names: Sequence[str]) -> None:
@@ -127,29 +132,17 @@ class SharedWorkModel(Strict, _Certificate):
     rows: list[WorkModel]
 
 
-class _Columns(Strict):
-    """Columns of one length."""
-
-    columns: ClassVar[tuple[str, ...]] = ("profile", "op", "seconds")
-
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> Self:
-        if len({len(getattr(self, name)) for name in self.columns}) > 1:
-            raise ValueError(f"{', '.join(self.columns[:-1])} and {self.columns[-1]} must have one length")
-        return self
-
-
-class OpWeightsModel(_Columns):
+class OpWeightsModel(Columns):
     """Columns: ops, and the weights of their groups, one per pass."""
-
-    columns: ClassVar[tuple[str, ...]] = ("op", "weights")
 
     op: list[Count]
     weights: list[list[NonNegative]]
 
 
-class NetModel(_Columns):
+class NetModel(Columns):
     """The tensors of a net, and columns of prices."""
+
+    columns: ClassVar[tuple[str, ...]] = ("profile", "op", "seconds")
 
     tensors: list[Count]
     profile: list[Count]
@@ -157,8 +150,10 @@ class NetModel(_Columns):
     seconds: list[Finite]
 
 
-class EdgeModel(_Columns):
+class EdgeModel(Columns):
     """An edge of a path, its weight, and columns of prices."""
+
+    columns: ClassVar[tuple[str, ...]] = ("profile", "op", "seconds")
 
     sender: Count
     receiver: Count
@@ -185,10 +180,8 @@ class PricesModel(DualsModel, _Certificate):
     """Dual multipliers as a certificate of their own."""
 
 
-class OrderModel(_Columns):
+class OrderModel(Columns):
     """Columns: edges of the order graph, and their prices."""
-
-    columns: ClassVar[tuple[str, ...]] = ("sender", "receiver", "seconds")
 
     sender: list[Count]
     receiver: list[Count]

@@ -7,9 +7,9 @@ written as a float: ``2.0`` is 2.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from placekit.io.reading import MAX_NAME_LENGTH
 
@@ -55,6 +55,22 @@ class Strict(BaseModel):
     """Model that refuses fields it does not have."""
 
     model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+
+
+class Columns(Strict):
+    """Model of lists that have one length: those of `columns`, or of all fields. A list may be left out."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> Self:
+        first, *others = self.columns or type(self).model_fields
+        length = len(getattr(self, first))
+        for name in others:
+            values = getattr(self, name)
+            if values is not None and len(values) != length:
+                raise ValueError(f"{name} has {len(values)} entries; there must be {length}, as {first} has")
+        return self
 
 
 class Open(BaseModel):

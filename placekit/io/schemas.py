@@ -7,7 +7,7 @@ several fields at once (lengths, cycles, names) is checked by the readers and by
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -15,6 +15,7 @@ from placekit.io.result_schema import ResultModel
 from placekit.io.schema_fields import (
     INT64,
     MAX_DEVICES,
+    Columns,
     Count,
     Finite,
     Flag,
@@ -77,7 +78,7 @@ class PlatformModel(Strict):
     direct_links: list[DirectLinkModel] = []
 
 
-class OpsModel(Strict):
+class OpsModel(Columns):
     """Columns of one value per op; a column that is left out is all zero (or false)."""
 
     name: list[Text]
@@ -87,7 +88,7 @@ class OpsModel(Strict):
     is_backward: list[bool] | None = None
 
 
-class TensorsModel(Strict):
+class TensorsModel(Columns):
     """Columns of one value per tensor; producer and consumers are positions in the ops' columns."""
 
     producer: list[Count]
@@ -96,8 +97,10 @@ class TensorsModel(Strict):
     shape: list[list[Annotated[Whole, Field(ge=-1, lt=INT64)]]] | None = None
 
 
-class MemoryBlocksModel(Strict):
+class MemoryBlocksModel(Columns):
     """Memory that ops share: bytes of each block, its ops, and which blocks are weights."""
+
+    columns: ClassVar[tuple[str, ...]] = ("bytes", "ops", "is_weight")
 
     bytes: list[NonNegative]
     ops: list[Annotated[list[Count], Field(min_length=1)]]
@@ -156,7 +159,7 @@ class ModelRef(Strict):
     hash: str | None = None
 
 
-class TensorNamesModel(Strict):
+class TensorNamesModel(Columns):
     """Columns that name tensors: the producing op, and which of its tensors."""
 
     producer: list[Text]

@@ -21,7 +21,7 @@ from placekit.io.atomic import write_json
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.objectives.base import Schedule
-from placekit.plotting.lanes import assign_lanes
+from placekit.plotting.canvas import assign_lanes
 from placekit.solve.result import Result
 
 _MAX_LANES = 10**6

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import (
     COLORS,
+    assign_lanes,
     axes_or_new,
     figure_of,
     legend_above,
@@ -18,7 +19,6 @@ from placekit.plotting.canvas import (
     time_scale,
     time_text,
 )
-from placekit.plotting.lanes import assign_lanes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

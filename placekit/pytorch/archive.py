@@ -99,17 +99,7 @@ def check_target(target: str) -> None:
 
 
 def read_archive(path: Path) -> torch.export.ExportedProgram:
-    """Read the program in the ``.pt2`` file `path`.
-
-    Raises
-    ------
-    InvalidFileError
-        No such file, no archive of torch.export, several programs in it, or a part that is not as torch writes it.
-    UnsupportedProblemError
-        A call of something that is no operator.
-    SolverUnavailableError
-        torch is not installed.
-    """
+    """Read the program in the ``.pt2`` file `path`."""
     require_torch(f"reading {path}")
     with open_input(path, None) as file:
         try:

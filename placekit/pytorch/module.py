@@ -1,4 +1,4 @@
-"""Programs, or parts of them, as modules that torch can run.
+"""Programs, or parts of them, as modules that torch can run, and seeded inputs to run them without their data.
 
 A part is built from the calls of a program as an ``fx.GraphModule``: nothing but registered operators is called, with
 the arguments that the program says, and no name of a file gets into the code that torch.fx writes, so that no code of a
@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any
 from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 from placekit.pytorch.lowering import NO_NODE, Lowered, is_in_place
-from placekit.pytorch.program import AUTOCAST, TorchNode
+from placekit.pytorch.program import AUTOCAST, TorchNode, TorchProgram, operator_name
 
 if TYPE_CHECKING:
     import torch
 
 NODE = "placekit_node"
 """Key in the ``meta`` of a call: the index of the program's node that it comes from."""
+
+_TRANSPARENT = frozenset({"to", "view", "reshape", "unsqueeze", "squeeze", "_to_copy", "flatten"})
+_DEFAULT_BOUND = 2
+"""Integers without a known use are 0 or 1: valid as ids of any table, types of tokens, masks and flags."""
 
 
 class Builder:
@@ -185,3 +189,45 @@ def _without_change(operator: Any) -> Any:
         return None
     named = [each.name for each in operator._schema.arguments]
     return found if [each.name for each in found._schema.arguments] == named else None
+
+
+def random_inputs(program: TorchProgram, seed: int = 0) -> list[torch.Tensor]:
+    """Return one tensor per input of a program whose sizes are bound, in its order.
+
+    Real numbers are standard normal. Integers that look up rows of an embedding are uniform over its rows; other
+    integers are 0 or 1; booleans, and integers whose name says mask, are 1.
+    """
+    torch = require_torch(f"running {program.name!r}")
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for name in program.inputs:
+        meta = program.tensors[name]
+        dtype = getattr(torch, meta.dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            draw = torch.complex64 if dtype.is_complex else torch.float32
+            found.append(torch.randn(meta.shape, generator=generator, dtype=draw).to(dtype))
+        elif dtype == torch.bool or "mask" in name.lower():
+            found.append(torch.ones(meta.shape, dtype=dtype))
+        else:
+            try:
+                bound = min(_table_size(program, name), torch.iinfo(dtype).max)
+                found.append(torch.randint(0, bound, meta.shape, generator=generator).to(dtype))
+            except (TypeError, RuntimeError) as error:
+                raise UnsupportedProblemError(
+                    f"model {program.name!r}: input {name!r} of type {meta.dtype} has no random numbers: {error}"
+                ) from None
+    return found
+
+
+def _table_size(program: TorchProgram, name: str) -> int:
+    """Return the number of rows of the smallest embedding that is looked up by an input's values."""
+    same = {name}
+    sizes = []
+    for node in program.nodes:
+        operator, refs = operator_name(node.target), node.refs()
+        if operator in _TRANSPARENT and refs and refs[0] in same:
+            same |= set(node.outputs)
+        table, indices = (getattr(node.arguments.get(each), "name", "") for each in ("weight", "indices"))
+        if operator == "embedding" and indices in same:
+            sizes.append(program.tensors[table].shape[0])
+    return max(min(sizes), 1) if sizes else _DEFAULT_BOUND

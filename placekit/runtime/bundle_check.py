@@ -92,7 +92,7 @@ def _check_script(plan: StagePlan, manifest: Manifest, script: Path, progress: C
     """Call the stages of a PyTorch bundle in turn, as its script loads them."""
     from placekit.cost_models.pytorch.devices import first_line
     from placekit.io.needs import require_torch
-    from placekit.pytorch.inputs import random_inputs as random_program_inputs
+    from placekit.pytorch.module import random_inputs as random_program_inputs
 
     torch = require_torch("checking a bundle of PyTorch")
     load_stage = runpy.run_path(str(script), run_name="check")["load_stage"]

@@ -28,7 +28,7 @@ from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_last
 from placekit.cost_models.openvino.machine import running_on
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.model.errors import ExecutionError
+from placekit.model.errors import ExecutionError, OutputMismatchError
 from placekit.model.platform import Device
 from placekit.runtime.contenders import Executor
 from placekit.runtime.openvino_stages import CompiledPlan
@@ -68,7 +68,10 @@ def require_equal_outputs(ready: ReadyPlan, executor: Executor, *, seed: int = 0
         outputs = _checked(ready.plan, whole.outputs(with_noise=False), arrays)
         if not all(each.is_equal for each in outputs):  # only then the model's own noise is worth a compilation
             outputs = _checked(ready.plan, whole.outputs(with_noise=True), arrays)
-        OutputCheck(whole.device_name, whole.precision, (), tuple(outputs)).require_equal_by(executor)
+        first = next((each for each in outputs if not each.is_equal), None)
+        if first is not None:
+            told = f"{first} with executor {executor}; with the stages one after another all tensors are equal"
+            raise OutputMismatchError(told)
     return found
 
 
@@ -82,13 +85,6 @@ def check_placement(
 
     Where teams work, the same sample is run again until every member has had it. Without `inputs`, tensors of the
     model, they are random.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        Inputs of strings, or of unknown shape without `inputs`.
-    ExecutionError
-        The model or a stage that does not run.
     """
     return _compare_stages(ready, _whole_of(ready, inputs, seed))
 
@@ -218,7 +214,7 @@ class _WholeProgram:
     def __init__(self, plan: StagePlan, inputs: Sequence[Any] | None, seed: int) -> None:
         from placekit.cost_models.pytorch.devices import RUN_FAILURES, computing_with, first_line
         from placekit.io.needs import require_torch
-        from placekit.pytorch.inputs import random_inputs as random_program_inputs
+        from placekit.pytorch.module import random_inputs as random_program_inputs
 
         torch = require_torch("running a PyTorch program")
         lowered, builder = plan.model.lowered, plan.model.builder

@@ -74,7 +74,7 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     plan = plan_stages(source, contender.placement, contender.platform)
     given: list[Any]
     if isinstance(source, TorchSource):
-        from placekit.pytorch.inputs import random_inputs as random_program_inputs
+        from placekit.pytorch.module import random_inputs as random_program_inputs
 
         given = random_program_inputs(plan.model.lowered.program, seed)
     else:

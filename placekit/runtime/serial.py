@@ -24,13 +24,6 @@ class SerialExecutor:
     Of each team the member number `turn` runs, modulo the size of the team. Without a turn teams are refused: they
     bring nothing to one sample at a time.
 
-    Raises
-    ------
-    DeviceUnavailableError
-        Cores that this process may not use.
-    UnsupportedProblemError
-        A team of several devices, if no turn is given.
-
     Examples
     --------
     >>> with SerialExecutor(compile_plan(plan)) as run:  # doctest: +SKIP

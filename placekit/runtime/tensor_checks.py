@@ -121,14 +121,6 @@ class OutputCheck:
                 "tensors differ)"
             )
 
-    def require_equal_by(self, executor: str) -> None:
-        """Raise unless the outputs of an executor are equal, where those of the stages one after another are."""
-        if self.first_mismatch is not None:
-            raise OutputMismatchError(
-                f"{self.first_mismatch} with executor {executor}; with the stages one after another all tensors are "
-                "equal"
-            )
-
 
 def require_alike(what: str, expected: NDArray[Any], found: NDArray[Any]) -> None:
     """Raise an `OutputMismatchError` if a tensor, called `what`, differs from the whole model's by `MOST_ERROR`."""

@@ -21,7 +21,7 @@ from placekit.io.atomic import write_text
 from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 from placekit.model.platform import Device
-from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.module import random_inputs
 from placekit.pytorch.program import TorchTensor
 from placekit.pytorch.source import TorchSource, read_pt2
 from placekit.runtime.manifest import InputModel, Manifest, PortModel, StageModel

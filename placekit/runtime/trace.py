@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.stage_costs import StageCosts
 from placekit.io.trace import named
-from placekit.plotting.lanes import assign_lanes
+from placekit.plotting.canvas import assign_lanes
 from placekit.runtime.pipeline import UNKNOWN_MEMBER
 
 StageTimes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64]]

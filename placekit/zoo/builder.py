@@ -20,8 +20,7 @@ from placekit.io.read_model import read_model
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, SolverUnavailableError
 from placekit.model.graph import DYNAMIC
 from placekit.model.sizes import format_bytes
-from placekit.zoo.needs import bytes_to_build
-from placekit.zoo.registry import Value, ZooEntry, entry_of
+from placekit.zoo.registry import Value, ZooEntry, bytes_to_build, entry_of
 
 if TYPE_CHECKING:
     import openvino
@@ -181,7 +180,7 @@ def _convert(entry: ZooEntry, values: Mapping[str, Value], seed: int, *, dynamic
 def _export(entry: ZooEntry, values: Mapping[str, Value], seed: int, output: Path, *, dynamic: bool) -> None:
     import torch
 
-    from placekit.pytorch.exported import export_module
+    from placekit.pytorch.source import export_module
 
     with _blaming(entry):
         module, example = _module(entry, values, seed)

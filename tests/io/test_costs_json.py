@@ -97,7 +97,7 @@ def test_costs_of_another_graph_are_not_written(tmp_path: Path) -> None:
     ("steps", "value", "message"),
     [
         (("ops",), ["a", "b", "b"], "op 'b' appears twice"),
-        (("tensors", "port"), [0], r"tensors\.port has 1 entries, producer 2"),
+        (("tensors", "port"), [0], r"tensors: port has 1 entries; there must be 2"),
         (("costs", "kinds"), [], "kinds is"),
         (("costs", "op_memory_bytes"), [1.0], r"costs\.op_memory_bytes has 1 entries; there must be 3"),
         (("costs", "op_time_spread"), {"cpu": [1, 1, 1]}, "op_time_spread has kinds cpu; kinds are cpu, gpu"),

@@ -100,7 +100,7 @@ def changed(steps: tuple[Any, ...], value: Any) -> dict[str, Any]:
         (("schema",), "placekit/problem/2", r"schema is 'placekit/problem/2'; it should be 'placekit/problem/1'"),
         (("schema",), ..., "schema is missing"),
         (("colour",), 1, "colour is an unknown field"),
-        (("ops", "name"), ["a", "b"], r"ops.type has 3 entries; there must be 2"),
+        (("ops", "name"), ["a", "b"], r"ops: type has 3 entries; there must be 2"),
         (("ops", "name"), ["a", "b", "b"], "op name 'b' appears twice"),
         (("ops", "name", 1), 5, r"ops\.name\[1\] is 5; it should be a valid string"),
         (("ops", "flops"), [0, 1, -1], r"ops\.flops\[2\] is -1; it should be greater than or equal to 0"),
@@ -108,7 +108,7 @@ def changed(steps: tuple[Any, ...], value: Any) -> dict[str, Any]:
         (("tensors", "producer", 0), 2**63, r"tensors\.producer\[0\]"),
         (("tensors", "consumers", 1), [0], "the ops form a cycle: a -> b -> a|the ops form a cycle: b -> a -> b"),
         (("tensors", "consumers", 1), [1], "op 'b' consumes its own output"),
-        (("tensors", "bytes"), [1], r"tensors\.bytes has 1 entries; there must be 2"),
+        (("tensors", "bytes"), [1], r"tensors: bytes has 1 entries; there must be 2"),
         (("platform", "devices"), [], r"platform\.devices is \[\]; it must not be empty"),
         (
             ("platform", "devices", 1, "memory_bytes"),

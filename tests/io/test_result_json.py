@@ -80,7 +80,11 @@ def test_steps_and_schedule_come_back_exactly(
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
-    [("device", [9, 0, 0], "device has index 9"), ("start_s", [0.0], "one length"), ("peer", [-2, 0, 0], "peer")],
+    [
+        ("device", [9, 0, 0], "device has index 9"),
+        ("start_s", [0.0], "start_s has 1 entries"),
+        ("peer", [-2, 0, 0], "peer"),
+    ],
 )
 def test_broken_schedule_is_refused(
     tmp_path: Path, diamond: Problem, field: str, value: list[float], message: str

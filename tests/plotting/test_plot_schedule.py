@@ -10,8 +10,7 @@ from matplotlib.collections import PolyCollection
 
 import placekit as pk
 from placekit.model.errors import InvalidProblemError
-from placekit.plotting.canvas import figure_of
-from placekit.plotting.lanes import assign_lanes
+from placekit.plotting.canvas import assign_lanes, figure_of
 from placekit.plotting.plot_schedule import plot_schedule
 
 

@@ -15,7 +15,7 @@ from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedPr
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.archive import check_target
-from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.module import random_inputs
 from placekit.pytorch.source import TorchSource, read_pt2
 from placekit.runtime.bundle import write_bundle
 from placekit.runtime.torch_stages import plan_torch_stages

@@ -13,7 +13,7 @@ import pytest
 
 from placekit.model.errors import InvalidFileError, SolverUnavailableError, UnsupportedProblemError
 from placekit.pytorch.archive import check_target
-from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.module import random_inputs
 from placekit.pytorch.source import TorchSource, read_pt2, read_torch
 
 torch = pytest.importorskip("torch")

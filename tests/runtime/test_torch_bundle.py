@@ -22,7 +22,7 @@ from placekit.model.errors import (
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.module import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
 from placekit.runtime.bundle import read_bundle, write_bundle
 from placekit.runtime.bundle_check import check_bundle

@@ -20,7 +20,7 @@ from placekit.model.errors import (
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.model.problem import Problem
-from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.module import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
 from placekit.runtime.baselines import equal_shares, layers_of, random_cuts, torch_baselines
 from placekit.runtime.contenders import Placed, on_one_device

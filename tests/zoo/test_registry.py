@@ -10,8 +10,7 @@ import pytest
 import placekit.zoo.builder
 from placekit.model.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.zoo import ZOO, build
-from placekit.zoo.needs import bytes_to_build
-from placekit.zoo.registry import entry_of
+from placekit.zoo.registry import bytes_to_build, entry_of
 
 
 def test_importing_the_zoo_loads_neither_torch_nor_openvino() -> None:
