@@ -1,4 +1,4 @@
-"""Contenders that run: one sample after the other, or a stream of samples."""
+"""Contenders that are ready to run: one sample after the other, or a stream of samples."""
 
 from __future__ import annotations
 
