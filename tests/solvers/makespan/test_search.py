@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from interpreted import interpreted
 from limits import SOON_S
-from makespan_found import random_order
 from numpy.typing import NDArray
 from oracle import is_feasible
+from random_orders import random_order
 from strategies import examples, problems
 
 import placekit as pk
@@ -21,7 +22,9 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives import Makespan
 from placekit.objectives.makespan.simulate import simulate_steps
-from placekit.solvers.makespan.schedule.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
+from placekit.solvers.makespan.schedule import sequence as sequences
+from placekit.solvers.makespan.schedule.sequence import SequenceProblem, empty_timeline, sequence_problem
+from placekit.solvers.makespan.search import trial as trials
 from placekit.solvers.makespan.search import walk as walks
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.search.clusters import clustered
@@ -94,13 +97,15 @@ def test_sequence_is_scheduled_as_the_judge_runs_its_steps(problem: pk.Problem, 
         return
     device, sequence = start
     timeline = empty_timeline(flat)
-    value = decode(flat, device, sequence, timeline, 0)
+    with interpreted(sequences):
+        value = sequences.decode(flat, device, sequence, timeline, 0)
     judged = simulate_steps(flat.instance, device, np.argsort(sequence), has_contention=flat.has_contention)
     assert not isinstance(judged, int)
     assert value == judged.makespan_s
     np.testing.assert_array_equal(timeline.start_s, judged.start_s)
     np.testing.assert_array_equal(timeline.finish_s, judged.finish_s)
-    assert decode(flat, device, sequence, timeline, int(rng.integers(len(sequence)))) == value
+    with interpreted(sequences):
+        assert sequences.decode(flat, device, sequence, timeline, int(rng.integers(len(sequence)))) == value
     assert pk.evaluate(problem, pk.Placement.of(problem, device, np.argsort(sequence))).objective == value
 
 
@@ -183,7 +188,8 @@ def test_a_trial_above_its_limit_is_given_up_early(problem: pk.Problem, seed: in
     walk = walks.empty_walk(flat)
     value = walks.load(flat, walk, *start)
     num_ops = flat.instance.num_ops
-    kept, tried = keeps(flat, walk, 0, num_ops, value * 0.99 - 1e-9, value, 1.0)
+    with interpreted(trials, sequences):
+        kept, tried = trials.keeps(flat, walk, 0, num_ops, value * 0.99 - 1e-9, value, 1.0)
     assert not kept
     assert tried < num_ops
 

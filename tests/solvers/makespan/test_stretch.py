@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from makespan_found import random_order
+from interpreted import interpreted
+from random_orders import random_order
 from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.model.contiguity import Contiguity
 from placekit.solvers.makespan.decomposition.stretch import cut_stretch
-from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline, sequence_problem, time_to_end
+from placekit.solvers.makespan.schedule import sequence as sequences
+from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline, sequence_problem
 from placekit.solvers.makespan.search import walk as walks
 from placekit.solvers.makespan.search.proposals import propose
 from placekit.solvers.makespan.search.starts import list_schedule
@@ -62,9 +64,10 @@ def test_what_follows_the_first_starts_is_the_makespan(problem: pk.Problem, seed
     device = rng.integers(flat.time_s.shape[1], size=flat.instance.num_ops)
     sequence = random_order(problem, rng)
     timeline = empty_timeline(flat)
-    whole_s = decode(flat, device, sequence, timeline, 0)
     to_end_s, then_s = np.zeros(len(device)), np.zeros(flat.time_s.shape[1])
-    time_to_end(flat, device, sequence, to_end_s, then_s, len(device))
+    with interpreted(sequences):
+        whole_s = sequences.decode(flat, device, sequence, timeline, 0)
+        sequences.time_to_end(flat, device, sequence, to_end_s, then_s, len(device))
     assert (timeline.start_s + to_end_s).max() == pytest.approx(whole_s, rel=1e-12)
 
 

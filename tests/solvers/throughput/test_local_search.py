@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from interpreted import interpreted
 from limits import SOON_S
 from numpy.typing import NDArray
 from oracle import brute_force
@@ -23,16 +24,14 @@ from placekit.solve.registry import get_method
 from placekit.solvers.assignment.flat import FlatProblem, flatten
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.throughput.local_search import anneal as module
+from placekit.solvers.throughput.local_search import state as states
 from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
 from placekit.solvers.throughput.local_search.state import (
     State,
     empty_state,
-    is_acyclic_after,
     load_state,
-    move,
     objective,
-    transfer_change,
 )
 
 THROUGHPUT = st.builds(pk.Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"]))
@@ -83,21 +82,22 @@ def test_moves_keep_the_state_exact(problem: pk.Problem, seed: int) -> None:
     state, fresh = empty_state(flat), empty_state(flat)
     load_state(flat, state, random_devices(flat, rng))
     out_s, in_s = np.zeros(flat.time_s.shape[2]), np.zeros(flat.time_s.shape[2])
-    for _ in range(10):
-        c, target = int(rng.integers(len(state.device))), int(rng.integers(len(flat.kind)))
-        if state.device[c] == target:
-            continue
-        if flat.is_ordered:
-            after = state.device.copy()
-            after[c] = target
-            has_cycle = bool(quotient_cycle(contraction.senders, contraction.receivers, after, len(flat.kind)))
-            assert is_acyclic_after(flat, state, c, target) != has_cycle
-        transfer_change(flat, state, c, target, out_s, in_s)
-        move(flat, state, c, target, out_s, in_s)
-    load_state(flat, fresh, state.device)
-    for name in State._fields:
-        np.testing.assert_allclose(getattr(state, name), getattr(fresh, name), rtol=1e-9, atol=1e-6, err_msg=name)
-    assert objective(flat, state) == pytest.approx(objective(flat, fresh), rel=1e-9, abs=1e-9)
+    with interpreted(states):
+        for _ in range(10):
+            c, target = int(rng.integers(len(state.device))), int(rng.integers(len(flat.kind)))
+            if state.device[c] == target:
+                continue
+            if flat.is_ordered:
+                after = state.device.copy()
+                after[c] = target
+                has_cycle = bool(quotient_cycle(contraction.senders, contraction.receivers, after, len(flat.kind)))
+                assert states.is_acyclic_after(flat, state, c, target) != has_cycle
+            states.transfer_change(flat, state, c, target, out_s, in_s)
+            states.move(flat, state, c, target, out_s, in_s)
+        load_state(flat, fresh, state.device)
+        for name in State._fields:
+            np.testing.assert_allclose(getattr(state, name), getattr(fresh, name), rtol=1e-9, atol=1e-6, err_msg=name)
+        assert states.objective(flat, state) == pytest.approx(states.objective(flat, fresh), rel=1e-9, abs=1e-9)
 
 
 @examples(200)
