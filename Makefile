@@ -97,7 +97,7 @@ dist: venv  ## the source distribution and the wheel, in dist/
 	$(BIN)/python -m build --no-isolation .
 	$(BIN)/python -m twine check --strict dist/*
 
-test-slow: venv smoke  ## the wheel, and all tests in full: full-size models, processes, and every random example, of which `test` tries a twentieth
+test-slow: venv smoke  ## the wheel, and all tests in full: full-size models, processes, and every random example, of which `test` tries a fortieth
 	PLACEKIT_EXAMPLES=all $(BIN)/python -m pytest -m ""
 
 docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors

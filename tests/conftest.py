@@ -19,7 +19,7 @@ settings.register_profile(
     "placekit",
     deadline=None,
     derandomize=True,
-    max_examples=100 if os.environ.get("PLACEKIT_EXAMPLES") == "all" else 10,
+    max_examples=100 if os.environ.get("PLACEKIT_EXAMPLES") == "all" else 5,
 )
 settings.load_profile("placekit")
 
@@ -31,8 +31,11 @@ SOLVERS = Path(__file__).parent / "solvers"
 WORKLOADS = Path(__file__).parents[2] / "shared" / "workloads" / "msr"
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let one process run what belongs together, and leave out what needs the public workloads where they are not.
+
+    Where they are, they are an extra: workloads of our own have every behaviour of theirs.
 
     Tests that time devices take turns anyhow, and would wait for each other. Those of a room of the solvers share
     kernels that nothing else calls, which two processes would both compile.
@@ -42,6 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in extra]
         config.hook.pytest_deselected(items=extra)
     for item in items:
+        if "workloads" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
         if not MEASURING.isdisjoint(item.path.parts):
             item.add_marker(pytest.mark.xdist_group("devices"))
         elif item.path.parent.parent == SOLVERS:

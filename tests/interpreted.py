@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from unittest.mock import patch
 
-from strategies import EXAMPLES
+from strategies import ALL
 
 
 @contextmanager
@@ -18,7 +17,7 @@ def interpreted(*modules: ModuleType) -> Iterator[None]:
     A kernel without a way to call it from Python is compiled once more where a test calls it, which takes seconds.
     """
     with ExitStack() as stack:
-        for module in () if os.environ.get(EXAMPLES) == "all" else modules:
+        for module in () if ALL else modules:
             functions = {name: each.py_func for name, each in vars(module).items() if hasattr(each, "py_func")}
             stack.enter_context(patch.dict(vars(module), functions))
         yield

@@ -96,7 +96,7 @@ def test_auto_goes_on_with_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage is passed over, which the account says, and the next ones have their turn."""
     monkeypatch.setattr(machine, "bytes_left", lambda: 0.0)
     problem = _problem(pk.Throughput(), 40).replace(contiguity=pk.Contiguity.NONE)
-    result = pk.solve(problem, "auto", stop=MaxRuntime(3.0))
+    result = pk.solve(problem, "auto", stop=MaxRuntime(2.0))
     methods = [stage["method"] for stage in result.info["stages"]]
     at = methods.index("ilp")
     assert "needs about" in result.info["stages"][at]["skipped"]

@@ -52,7 +52,11 @@ def optimum(problem: pk.Problem) -> float:
 
 
 @anyone
-@pytest.mark.parametrize("objective", [pk.SerialLatency(), pk.Makespan()], ids=lambda objective: objective.name)
+@pytest.mark.parametrize(
+    "objective",
+    [pk.SerialLatency(), pytest.param(pk.Makespan(), marks=pytest.mark.slow)],
+    ids=lambda objective: objective.name,
+)
 def test_placers_find_the_enumerated_optimum(
     placer: type[LearnedMethod], objective: pk.Objective, toy: pk.Problem
 ) -> None:

@@ -30,7 +30,9 @@ def learner_of(problem: pk.Problem, **params: object) -> HsdagLearner:
         return HsdagLearner(Environment(problem), method.params)
 
 
-@pytest.mark.parametrize(("objective", "optimum"), [(pk.SerialLatency(), 15.0), (pk.Makespan(), 12.5)])
+@pytest.mark.parametrize(
+    ("objective", "optimum"), [(pk.SerialLatency(), 15.0), pytest.param(pk.Makespan(), 12.5, marks=pytest.mark.slow)]
+)
 def test_the_optimum_of_the_toy_is_found(toy: pk.Problem, objective: pk.Objective, optimum: float) -> None:
     """It is what enumeration finds, and the policy's own answer is as good."""
     problem = toy.replace(objective=objective)

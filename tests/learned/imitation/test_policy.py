@@ -29,6 +29,9 @@ from placekit.model.platform import Platform
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import BestOrder, placed_rank
 
+NUMBERS = [0, 1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3))]
+"""Which problems of a family are tried."""
+
 
 @pytest.fixture(scope="module")
 def network() -> StateNetwork:
@@ -173,7 +176,7 @@ def test_training_can_begin_with_the_shipped_policy(tmp_path: Path) -> None:
         pk.solve(problem, "imitation:pretrained", params=named)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("contiguity", ["none", "acyclic", "convex"])
 def test_decoded_placements_are_allowed(number: int, contiguity: str, network: StateNetwork) -> None:
     """Support, pins and colocation always hold, whatever the scores say; contiguity where memory does not forbid it."""
@@ -371,7 +374,7 @@ def test_regions_only_improve_a_placement(number: int, objective: str, together:
     assert environment.evaluate(search.searched(rows, log_probs, environment, 3)[None])[0] <= before
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_ops_that_share_a_device_choose_as_one(number: int) -> None:
     """Their tensors among each other cost nothing, and the answer is near that of a search."""
     problem = _colocated(draw_problem("test", 6, number, max_ops=60, objective="throughput"), 4)

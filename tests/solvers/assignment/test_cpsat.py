@@ -105,7 +105,7 @@ def test_public_workload_is_proven(workloads: Path, contiguity: str, optimum_ms:
     assert result.objective == pytest.approx(optimum_ms / 1e3, rel=SOLVER_TOLERANCE)
 
 
-@pytest.mark.parametrize("contiguity", ["none", "convex", "acyclic"])
+@pytest.mark.parametrize("contiguity", ["none", pytest.param("convex", marks=pytest.mark.slow), "acyclic"])
 def test_time_limit_returns_incumbent_and_bound(contiguity: str) -> None:
     """A problem too hard for the limit: both sides of the gap come back, near the limit, and agree with the judge."""
     problem = hard_problem(contiguity, 300)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from limits import SOON_S
 from planted import planted
-from strategies import examples, problems
+from strategies import ALL, examples, problems
 
 import placekit as pk
 from placekit.model.contiguity import Contiguity
@@ -43,7 +43,7 @@ CASES = [
 @pytest.mark.parametrize(("objective", "contiguity"), [*CASES, (pk.Makespan(), Contiguity.NONE)], ids=str)
 def test_local_search_finds_what_was_planted(objective: Objective, contiguity: Contiguity) -> None:
     """With memory for the planted placement and no byte more, or a hair more for ops of many sizes on many devices."""
-    for seed in range(4):
+    for seed in range(4) if ALL else (1, 2):
         num_devices = 3 + seed // 2
         spare = 0.005 if seed == 2 else 0.0
         problem = planted(seed, objective, contiguity, num_ops=20 + 6 * seed, num_devices=num_devices, spare=spare)

@@ -15,7 +15,7 @@ from limits import SOON_S
 from numpy.typing import NDArray
 from oracle import is_feasible
 from random_orders import random_order
-from strategies import examples, problems
+from strategies import ALL, examples, problems
 
 import placekit as pk
 from placekit.model.contiguity import Contiguity
@@ -247,12 +247,12 @@ def tiny(seed: int) -> pk.Problem:
 
 @pytest.fixture(scope="module")
 def optima() -> list[float | None]:
-    """Return the optima of the first thirty tiny problems."""
-    return [optimum(tiny(seed)) for seed in range(30)]
+    """Return the optima of the first tiny problems."""
+    return [optimum(tiny(seed)) for seed in range(30 if ALL else 10)]
 
 
 def test_search_finds_the_optimum_of_tiny_problems(optima: list[float | None]) -> None:
-    """On most of 30 random problems the answer is the best over all placements and orders."""
+    """On all random problems but one the answer is the best over all placements and orders."""
     found = 0
     for seed, best in enumerate(optima):
         problem = tiny(seed)
@@ -264,7 +264,7 @@ def test_search_finds_the_optimum_of_tiny_problems(optima: list[float | None]) -
             found += result.objective <= best + 1e-9
         else:
             found += 1
-    assert found >= 29
+    assert found >= len(optima) - 1
 
 
 @pytest.mark.parametrize("contention", [False, True])
@@ -367,7 +367,7 @@ def tiled_products(num_layers: int) -> pk.Problem:
     return pk.Problem(graph, pk.Platform.of(gpu=4), costs, pk.Makespan())
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_groups_of_ops_move_together(seed: int) -> None:
     """Two rows of tiles on two devices take 8 s a layer; single moves end in schedules that take 8 s more."""
     search = {"max_cycles": 12, "steps": 300}
@@ -400,7 +400,7 @@ def test_every_cluster_has_a_device(problem: pk.Problem, seed: int) -> None:
         assert flat_of(coarse).allowed.any(axis=1).all()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_clusters_find_what_single_moves_miss(seed: int) -> None:
     """Six layers of tiles take 8 s each; 14 cycles, of which the tenth is preceded by clusters, are enough."""
     search = {"max_cycles": 14, "steps": 400}

@@ -55,9 +55,9 @@ def test_time_is_shared() -> None:
     """The second method gets its turn although the first one would use all of the time."""
     problem = generate("layered", 200, seed=1).replace(contiguity="none")
     params = {"local-search.patience": 10**6}
-    result = pk.solve(problem, "local-search+cpsat", stop=pk.MaxRuntime(4), params=params)
+    result = pk.solve(problem, "local-search+cpsat", stop=pk.MaxRuntime(2), params=params)
     assert [line["method"] for line in result.info["stages"]] == ["local-search", "cpsat"]
-    assert result.info["stages"][0]["time_s"] > 1
+    assert result.info["stages"][0]["time_s"] > 0.5
     assert result.runtime_s < SOON_S
 
 

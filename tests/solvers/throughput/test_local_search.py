@@ -189,13 +189,13 @@ def test_public_workloads_beat_published_values(
     assert result.objective * 1e3 <= to_reach_ms
 
 
-@pytest.mark.parametrize("contiguity", ["none", "convex", "acyclic"])
+@pytest.mark.parametrize("contiguity", ["none", pytest.param("convex", marks=pytest.mark.slow), "acyclic"])
 def test_time_limit_is_kept_on_large_graphs(contiguity: str) -> None:
-    """Ten thousand ops, two seconds: an answer that is better than one device, in time."""
+    """Ten thousand ops, a second: an answer that is better than one device, in time."""
     problem = layered(10_000).replace(contiguity=contiguity)
     pk.solve(layered(50).replace(contiguity=contiguity), method="local-search:1")  # compiles the kernels
     began = time.perf_counter()
-    result = pk.solve(problem, method="local-search", stop=pk.MaxRuntime(2))
+    result = pk.solve(problem, method="local-search", stop=pk.MaxRuntime(1))
     assert time.perf_counter() - began < SOON_S
     assert result.stop_reason is pk.StopReason.TIME
     assert result.objective is not None
