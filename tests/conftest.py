@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tty
 from collections.abc import Iterator
@@ -51,6 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("devices"))
         elif item.path.parent.parent == SOLVERS:
             item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported out of the garbage collection: it stays, and to look at all of it takes 0.2 s."""
+    gc.freeze()
 
 
 @pytest.fixture
