@@ -39,10 +39,8 @@ class BlockStage:
 def block_placement(graph: OpGraph) -> BlockPlacement:
     """Return the blocks of a model, which are known by the first number in the paths of their ops.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        No blocks, several stacks of blocks, or blocks that are not numbered from 0 without a gap.
+    Raises `UnsupportedProblemError`: no blocks, several stacks of blocks, or blocks that are not numbered from 0
+    without a gap.
 
     Examples
     --------
@@ -71,10 +69,7 @@ def block_placement(graph: OpGraph) -> BlockPlacement:
 def refuse_teams(runtime: str, platform: Platform, placement: Placement) -> None:
     """Refuse a placement on teams, for a runtime without replicas of stages and without tensor parallelism.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        With the first team.
+    Raises `UnsupportedProblemError` with the first team.
     """
     for team in placement.teams:
         used = np.isin(team[0], placement.device_of_op)
@@ -92,12 +87,8 @@ def refuse_teams(runtime: str, platform: Platform, placement: Placement) -> None
 def block_stages(graph: OpGraph, placement: Placement, runtime: str) -> list[BlockStage]:
     """Return the stages of a placement, first to last.
 
-    Messages name `runtime`, which takes only stages of whole blocks.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A block on two devices, or devices whose blocks are no run; as `block_placement`.
+    Messages name `runtime`, which takes only stages of whole blocks. Raises `UnsupportedProblemError`: a block on two
+    devices, or devices whose blocks are no run; as `block_placement`.
     """
     blocks = block_placement(graph)
     device, work = placement.device_of_op, blocks.is_work

@@ -63,10 +63,7 @@ def device_map(
 def _by_module(graph: OpGraph, placement: Placement, module_of_op: Sequence[str] | None = None) -> dict[str, int]:
     """Return the device of every module that holds weights, by the shortest paths that tell them apart.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        No op with weights, or a module whose own weights are on two devices.
+    Raises `UnsupportedProblemError`: no op with weights, or a module whose own weights are on two devices.
     """
     paths = module_of_op or graph.op_names
     home: dict[str, int] = {}
@@ -172,12 +169,8 @@ def module_affinities(graph: OpGraph, platform: Platform, placement: Placement) 
     """Return the device string of OpenVINO's HETERO, and the device of every module.
 
     A converted model calls its operators after modules (``__module.model.layers.3.self_attn.q_proj/...``): the affinity
-    of an operator is that of the longest module path in its name, or else of the operator before it.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A team, or a module on two devices.
+    of an operator is that of the longest module path in its name, or else of the operator before it. Raises
+    `UnsupportedProblemError`: a team, or a module on two devices.
 
     Examples
     --------

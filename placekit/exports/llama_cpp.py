@@ -67,10 +67,7 @@ def llama_cpp_arguments(
 ) -> RuntimeArguments:
     """Return the arguments of llama.cpp's programs; see :func:`placekit.exports.arguments.runtime_arguments`.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        A placement that llama.cpp cannot be told.
+    Raises `UnsupportedProblemError`: a placement that llama.cpp cannot be told.
     """
     blocks = block_placement(graph)
     refuse_teams("llama.cpp", platform, placement)

@@ -26,12 +26,8 @@ ATTRIBUTE = "device"
 def write_netron(source: Path, graph: OpGraph, placement: Placement, target: Path) -> dict[str, str]:
     """Write a copy of an ONNX or OpenVINO IR file with the device of every node; return the files.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        A file of another kind, ONNX whose weights the copy would not find, or another model.
-    SolverUnavailableError
-        The package onnx is not installed.
+    Raises `UnsupportedProblemError`: a file of another kind, ONNX whose weights the copy would not find, or another
+    model; `SolverUnavailableError`: the package onnx is not installed.
     """
     suffix = source.suffix.lower()
     if suffix == ".onnx":

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 def load_nodes(source: Path, runtime: str, target: Path | None = None) -> onnx.ModelProto:
     """Read an ONNX file without the weights that lie in files beside it.
 
-    A copy that goes to `target` reads weights beside it from there.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        The copy would not find its weights.
-    SolverUnavailableError
-        The package onnx is not installed.
+    A copy that goes to `target` reads weights beside it from there. Raises `UnsupportedProblemError`: the copy would
+    not find its weights; `SolverUnavailableError`: the package onnx is not installed.
     """
     onnx = require_onnx(f"export --to {runtime}")
     model: Any = onnx.load(source, load_external_data=False)
@@ -44,12 +38,8 @@ def devices_of_nodes(model: onnx.ModelProto, graph: OpGraph, placement: Placemen
     """Return the device of every node.
 
     A node is where the op of its name is, or of one of its outputs. One that conversion folded or renamed follows the
-    nodes that read it, or else those that it reads. Nodes inside control flow stay with theirs.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        No node has the name of an op: another model.
+    nodes that read it, or else those that it reads. Nodes inside control flow stay with theirs. Raises
+    `UnsupportedProblemError`: no node has the name of an op: another model.
     """
     nodes = list(model.graph.node)
     device: list[int | None] = []

@@ -37,10 +37,7 @@ SETTING = "session.layer_assignment_settings"
 def session_setting(platform: Platform, placement: Placement) -> str:
     """Return the value of `SETTING` for the devices that hold ops.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        A team, or two devices of one type.
+    Raises `UnsupportedProblemError`: a team, or two devices of one type.
 
     Examples
     --------
@@ -77,13 +74,8 @@ def write_annotated(
 
     Weights in files beside the model are not copied: they are read from there. `check` is called with the annotated
     model, before it takes its place, and with the value of `SETTING`; what it raises leaves everything as it was.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        As `session_setting`, `load_nodes`, `devices_of_nodes`; or a file that is no ONNX.
-    SolverUnavailableError
-        The package onnx is not installed.
+    Raises `UnsupportedProblemError`: as `session_setting`, `load_nodes`, `devices_of_nodes`; or a file that is no ONNX;
+    `SolverUnavailableError`: the package onnx is not installed.
     """
     if source.suffix.lower() != ".onnx":
         raise UnsupportedProblemError(f"{source}: onnxruntime takes an .onnx file")
@@ -108,14 +100,8 @@ def write_annotated(
 def check_annotated(source: Path, annotated: Path, setting: str, inputs: dict[str, Any]) -> str:
     """Run one sample through the annotated model in ONNX Runtime, and return what was checked.
 
-    `setting` is the value of `SETTING`.
-
-    Raises
-    ------
-    ExecutionError
-        ONNX Runtime runs the model as it was, and not the annotated one.
-    OutputMismatchError
-        An output differs.
+    `setting` is the value of `SETTING`. Raises `ExecutionError`: ONNX Runtime runs the model as it was, and not the
+    annotated one; `OutputMismatchError`: an output differs.
     """
     try:
         onnxruntime: Any = importlib.import_module("onnxruntime")

@@ -40,10 +40,7 @@ BATCHES_HELD = 2
 def apart_cases(tasks: Iterable[LanguageTask]) -> Iterator[LanguageTask]:
     """Yield the tasks with both phases apart.
 
-    Raises
-    ------
-    InvalidProblemError
-        A model or requests without two phases, or direct links between devices.
+    Raises `InvalidProblemError`: a model or requests without two phases, or direct links between devices.
     """
     for task in tasks:
         if len(task.costs_of_phase) < 2 or task.description is None:

@@ -30,10 +30,7 @@ BITS: Mapping[str, float] = {"f32": 32, "bf16": 16, "f16": 16, "fp8": 8, "int8":
 def bits_of(precision: str, what: str = "precision") -> float:
     """Return the bits of a number in `precision`.
 
-    Raises
-    ------
-    UnknownNameError
-        Another name than those of `BITS`.
+    Raises `UnknownNameError`: another name than those of `BITS`.
     """
     if precision not in BITS:
         raise UnknownNameError(f"{what} is {precision!r}; it must be one of {', '.join(BITS)}")
@@ -192,12 +189,7 @@ DECODERS: Mapping[str, Decoder] = {
 def get_decoder(name: str | None, given: Mapping[str, Any]) -> Decoder:
     """Return a named shape with the numbers that are given in the place of its own; or the shape of the numbers alone.
 
-    Raises
-    ------
-    UnknownNameError
-        No shape has that name.
-    InvalidProblemError
-        A number that is missing or out of range.
+    Raises `UnknownNameError`: no shape has that name; `InvalidProblemError`: a number that is missing or out of range.
     """
     values = {key: value for key, value in given.items() if value is not None}
     if name is not None:

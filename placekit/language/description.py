@@ -105,10 +105,7 @@ class Block:
 class ModelDescription:
     """A language model as blocks.
 
-    Raises
-    ------
-    InvalidProblemError
-        No blocks.
+    Raises `InvalidProblemError`: no blocks.
     """
 
     name: str  # name of the model or of its file

@@ -138,14 +138,8 @@ def _read_files(path: Path) -> _File:
 def read_gguf(path: Path) -> ModelDescription:
     """Return the description of the model of a GGUF file; of a split one, give the first file.
 
-    Raises
-    ------
-    InvalidFileError
-        A file that is cut off, or that holds no language model.
-    UnsupportedProblemError
-        A block that keeps something which is not known.
-    SolverUnavailableError
-        The package ``gguf`` is not installed.
+    Raises `InvalidFileError`: a file that is cut off, or that holds no language model; `UnsupportedProblemError`: a
+    block that keeps something which is not known; `SolverUnavailableError`: the package ``gguf`` is not installed.
     """
     file = _read_files(path)
     if _ENCODERS.search(file.family):

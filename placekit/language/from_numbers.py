@@ -66,12 +66,8 @@ class _Parts:
 def describe_decoder(model: Decoder, precision: str = "f16", name: str = "decoder") -> ModelDescription:
     """Return the description of a decoder.
 
-    The precision of weights is a name of `placekit.language.decoder.BITS`.
-
-    Raises
-    ------
-    UnknownNameError
-        No such precision.
+    The precision of weights is a name of `placekit.language.decoder.BITS`. Raises `UnknownNameError`: no such
+    precision.
 
     Examples
     --------

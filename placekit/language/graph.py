@@ -82,12 +82,7 @@ def tokens_cached(phase: Phase, window: int | None = None) -> float:
 def model_step(model: ModelDescription, phase: Phase, *, batch: int = 1, cache_precision: str = "f16") -> ModelStep:
     """Return the graph of one step of `phase` for `batch` sequences.
 
-    `batch` sequences take the step together.
-
-    Raises
-    ------
-    UnknownNameError
-        No such precision.
+    `batch` sequences take the step together. Raises `UnknownNameError`: no such precision.
 
     Examples
     --------

@@ -52,12 +52,8 @@ class Caches:
 def find_caches(graph: OpGraph, num_tokens: int, attention: Mapping[int, tuple[int, int, int]]) -> Caches:
     """Return the caches of a graph that was read without a past.
 
-    The graph was read at `num_tokens` of all sequences; `attention` is that of `placekit.io.model.ModelSource`.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        No attention op, or a cache that no attention op reads.
+    The graph was read at `num_tokens` of all sequences; `attention` is that of `placekit.io.model.ModelSource`. Raises
+    `UnsupportedProblemError`: no attention op, or a cache that no attention op reads.
     """
     if not attention:
         raise UnsupportedProblemError(
@@ -115,10 +111,7 @@ def _narrowest(graph: OpGraph, inputs: Mapping[int, list[int]], tensor: int) -> 
 def step_shapes(inputs: Sequence[ModelInput], phase: Phase, batch: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a step for inputs whose dimensions are sequences, tokens, and what is fixed.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        An input with an open dimension behind the second.
+    Raises `UnsupportedProblemError`: an input with an open dimension behind the second.
     """
     found = {}
     for each in inputs:

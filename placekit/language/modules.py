@@ -212,12 +212,8 @@ class BlockReader:
     def block(self, path: str, module: Any, layer: int, state: str) -> Block:
         """Return a block.
 
-        `state` is the path of the part whose output enters.
-
-        Raises
-        ------
-        UnsupportedProblemError
-            A module that keeps something that is not known; with its path.
+        `state` is the path of the part whose output enters. Raises `UnsupportedProblemError`: a module that keeps
+        something that is not known; with its path.
         """
         mixers = list(_outermost(module))
         mixed: dict[str, list[Leaf]] = {name: [] for name, _, _ in mixers}

@@ -39,10 +39,7 @@ class ServingRuntime:
     def devices(self, platform: Platform) -> Platform:
         """Return the devices that the runtime can use.
 
-        Raises
-        ------
-        InvalidProblemError
-            There is none.
+        Raises `InvalidProblemError` if there is none.
         """
         hosts = [device for device in platform.devices if device.is_host]
         left_out = hosts if self.host == "none" else hosts[1:] if self.host in ("first", "last") else []
@@ -74,10 +71,7 @@ RUNTIMES: Mapping[str, ServingRuntime] = {
 def get_runtime(name: str) -> ServingRuntime:
     """Return the runtime called `name`.
 
-    Raises
-    ------
-    UnknownNameError
-        There is none.
+    Raises `UnknownNameError` if there is none.
     """
     if name not in RUNTIMES:
         raise UnknownNameError(f"no runtime {name!r}; it is one of {', '.join(RUNTIMES)}")

@@ -106,10 +106,7 @@ class Serving:
 def parse_phases(texts: Sequence[str]) -> dict[str, int]:
     """Return the fields of `Serving` that phases such as ``prefill:512`` and ``decode:128`` give; others are 0.
 
-    Raises
-    ------
-    InvalidProblemError
-        Another text, or a phase that is given twice.
+    Raises `InvalidProblemError`: another text, or a phase that is given twice.
 
     Examples
     --------

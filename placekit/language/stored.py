@@ -29,10 +29,8 @@ Group = tuple[str, int]
 def stored_bytes(folder: Path) -> tuple[dict[Group, float], str] | None:
     """Return the bytes of every group of tensors, and words for their types; None without safetensors files.
 
-    Raises
-    ------
-    InvalidFileError
-        A header that is cut off or damaged, or a file that the index names and that is not there.
+    Raises `InvalidFileError`: a header that is cut off or damaged, or a file that the index names and that is not
+    there.
     """
     index = folder / _INDEX
     if index.is_file():

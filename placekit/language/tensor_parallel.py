@@ -52,10 +52,7 @@ _WHOLE = frozenset({"Add", "RMSNorm"})
 def parse_degrees(text: str) -> tuple[int, ...]:
     """Return tensor-parallel degrees from a text such as ``1,2,4``.
 
-    Raises
-    ------
-    InvalidProblemError
-        Another text.
+    Raises `InvalidProblemError` for another text.
 
     Examples
     --------
@@ -71,10 +68,7 @@ def parse_degrees(text: str) -> tuple[int, ...]:
 def check_degree(model: ModelDescription, degree: int) -> None:
     """Refuse a degree that does not divide the heads of a model.
 
-    Raises
-    ------
-    InvalidProblemError
-        With the module and its heads.
+    Raises `InvalidProblemError` with the module and its heads.
     """
     for part in model.parts:
         for heads, what in ((part.heads, "query heads"), (part.kv_heads, "key-value heads")):
@@ -99,10 +93,7 @@ def cache_copies(part: Part, degree: int) -> int:
 def copies_of_caches(model: ModelDescription, step: ModelStep, degrees: Iterable[int]) -> NDArray[np.float64]:
     """``[num_ops]`` how often a team holds the cache of every op, which is the same for all degrees.
 
-    Raises
-    ------
-    InvalidProblemError
-        Degrees that do not divide the heads, or with different numbers of copies.
+    Raises `InvalidProblemError`: degrees that do not divide the heads, or with different numbers of copies.
     """
     found = {}
     for degree in sorted(set(degrees)):

@@ -73,11 +73,8 @@ def escaping_op(
 ) -> int | None:
     """Return an op outside `inside` that lies on a path from `inside` back to it, or None if `inside` is convex.
 
-    `senders` and `receivers` are the edges of the order graph, `order` is a topological order of it.
-
-    Notes
-    -----
-    O(ops + edges): two sweeps, one along the order ("is behind") and one against it ("is before").
+    `senders` and `receivers` are the edges of the order graph, `order` is a topological order of it. O(ops + edges):
+    two sweeps, one along the order ("is behind") and one against it ("is before").
     """
     num_ops = len(inside)
     rank = np.empty(num_ops, dtype=np.int64)

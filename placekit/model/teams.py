@@ -49,14 +49,8 @@ def teams_of(team_of_device: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
 def members_of(name: str, device_names: Sequence[str]) -> tuple[int, ...]:
     """Return the devices of the team called `name`, in the order of the platform.
 
-    Names of several devices are joined by ``+`` in any order.
-
-    Raises
-    ------
-    UnknownNameError
-        A member that is no device.
-    InvalidProblemError
-        A member that is named twice.
+    Names of several devices are joined by ``+`` in any order. Raises `UnknownNameError`: a member that is no device;
+    `InvalidProblemError`: a member that is named twice.
     """
     if name in device_names:
         return (device_names.index(name),)
@@ -76,10 +70,7 @@ def members_of(name: str, device_names: Sequence[str]) -> tuple[int, ...]:
 def teams_from_names(names: Iterable[str], device_names: Sequence[str]) -> tuple[dict[str, int], NDArray[np.int64]]:
     """Return the first member of every named team, and ``[num_devices]`` the team of every device.
 
-    Raises
-    ------
-    UnknownNameError, InvalidProblemError
-        As `members_of`; or a device that is in two teams.
+    Raises `UnknownNameError`, `InvalidProblemError`: as `members_of`; or a device that is in two teams.
     """
     first: dict[str, int] = {}
     team_of_device = np.arange(len(device_names))
@@ -100,12 +91,9 @@ def checked_teams(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Return the teams and the devices of a placement in their normal form; None if no team of several holds an op.
 
-    In the normal form a team is named by its first member, and devices that hold nothing are by themselves.
-
-    Raises
-    ------
-    InvalidProblemError
-        A wrong length, a team that is not named by its first member, or a member with a ``+`` in its name.
+    In the normal form a team is named by its first member, and devices that hold nothing are by themselves. Raises
+    `InvalidProblemError`: a wrong length, a team that is not named by its first member, or a member with a ``+`` in its
+    name.
     """
     num_devices = len(device_names)
     try:

@@ -79,12 +79,8 @@ OBJECTIVES: OpenTable[type[Objective]] = OpenTable(
 def get_objective(name: str, params: Mapping[str, Any] | None = None) -> Objective:
     """Return the objective called `name`, in the variant given by `params`.
 
-    Raises
-    ------
-    UnknownNameError
-        No objective has that name; the message lists them.
-    InvalidProblemError
-        A parameter that the objective does not have, or a value out of its range.
+    Raises `UnknownNameError`: no objective has that name (the message lists them); `InvalidProblemError`: a parameter
+    that the objective does not have, or a value out of its range.
     """
     if name not in OBJECTIVES:
         raise UnknownNameError(f"no objective {name!r}; objectives are {', '.join(OBJECTIVES)}")

@@ -14,10 +14,8 @@ P = TypeVar("P")
 def read_params(cls: type[P], method: str, values: Mapping[str, Any]) -> P:
     """Make the parameters `cls` of `method` from `values`.
 
-    Raises
-    ------
-    InvalidProblemError
-        A name that the method does not have (the message lists those it has), or a value of another type.
+    Raises `InvalidProblemError`: a name that the method does not have (the message lists those it has), or a value of
+    another type.
     """
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # P is always a dataclass here
     for name, value in values.items():

@@ -47,10 +47,8 @@ class OpenTable(Mapping[str, T], Generic[T]):
     def register(self, name: str, value: T) -> None:
         """Add a value.
 
-        Raises
-        ------
-        InvalidProblemError
-            A name that is taken, or that is not made of lower-case letters, digits and single hyphens.
+        Raises `InvalidProblemError`: a name that is taken, or that is not made of lower-case letters, digits and single
+        hyphens.
         """
         why_not = self._why_not(name)
         if why_not is None and name in self._plugins:
@@ -110,10 +108,7 @@ def _of(point: EntryPoint) -> str:
 def load_class(point: EntryPoint, what: str, check: Callable[[Any, str], object]) -> Any:
     """Return the class of an entry point, which `check` refuses by an `InvalidProblemError` if it is no `what`.
 
-    Raises
-    ------
-    PluginError
-        It cannot be imported, is refused, or calls itself otherwise than the entry point.
+    Raises `PluginError`: it cannot be imported, is refused, or calls itself otherwise than the entry point.
     """
     brought = load(point)
     whose = f"{_of(point)}: its entry point '{point.name} = {point.value}'"
@@ -129,10 +124,7 @@ def load_class(point: EntryPoint, what: str, check: Callable[[Any, str], object]
 def load(point: EntryPoint) -> Any:
     """Return the object that an entry point names.
 
-    Raises
-    ------
-    PluginError
-        It cannot be imported; the message names the package and the entry point.
+    Raises `PluginError`: it cannot be imported; the message names the package and the entry point.
     """
     try:
         return point.load()

@@ -78,18 +78,10 @@ def get_method(name: str, params: Mapping[str, Any] | None = None, objective: st
     Plus signs put methods in a row, see :mod:`placekit.solvers.sequence.composed`; parameters name their method then
     (``"local-search.patience"``).
 
-    With the name of an `objective`, the class that serves it is made first: what others need is not imported.
-
-    Raises
-    ------
-    UnknownNameError
-        No method has that name; the message lists them.
-    SolverUnavailableError
-        A package that it needs is not installed; the message gives the install line.
-    InvalidProblemError
-        A parameter that it does not have.
-    PluginError
-        What an installed package brings is no method; the message names the package.
+    With the name of an `objective`, the class that serves it is made first: what others need is not imported. Raises
+    `UnknownNameError`: no method has that name; the message lists them; `SolverUnavailableError`: a package that it
+    needs is not installed; the message gives the install line; `InvalidProblemError`: a parameter that it does not
+    have; `PluginError`: what an installed package brings is no method; the message names the package.
     """
     if "+" in name:
         parts = split_name(name, METHODS)
@@ -119,10 +111,7 @@ def _entry(base: str) -> MethodEntry:
 def method_classes(name: str) -> dict[str, type[Method]]:
     """Return the class of the method called `name` by the name of the objective that it serves; `ANY` for all others.
 
-    Raises
-    ------
-    UnknownNameError, SolverUnavailableError, PluginError
-        As `get_method`.
+    Raises `UnknownNameError`, `SolverUnavailableError`, `PluginError`: as `get_method`.
     """
     entry = _entry(name)
     targets = entry.target if isinstance(entry.target, Mapping) else {ANY: entry.target}

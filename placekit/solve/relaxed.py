@@ -49,10 +49,7 @@ def knows_links(method: Method, problem: Problem) -> bool:
 def work(method: Method, run: Run) -> StopReason:
     """Let `method` work on `run`, or on a relaxation whose placements and bounds go to `run`.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        The method can work on neither.
+    Raises `UnsupportedProblemError`: the method can work on neither.
     """
     problem = run.problem
     has_nothing_to_relax = not (problem.has_direct_links or problem.has_tight_blocks)

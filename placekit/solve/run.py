@@ -230,12 +230,8 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
     def settle_on(self, answer: AnswerT) -> None:
         """Make a feasible answer the best, though the judge may know a better one.
 
-        For methods that minimise what the judge cannot know, such as times measured on the devices.
-
-        Raises
-        ------
-        InvalidProblemError
-            An answer that breaks a constraint.
+        For methods that minimise what the judge cannot know, such as times measured on the devices. Raises
+        `InvalidProblemError`: an answer that breaks a constraint.
         """
         evaluation = self.keep(answer)
         if not evaluation.is_feasible:

@@ -170,9 +170,6 @@ def piper_to_dict(problem: TrainingProblem) -> dict[str, Any]:
 def write_piper(problem: TrainingProblem, path: str | Path) -> None:
     """Write `problem` in Piper's format; restrictions are not part of it. The write is atomic.
 
-    Raises
-    ------
-    PlacekitError
-        The file cannot be written.
+    Raises `PlacekitError`: the file cannot be written.
     """
     write_json(path, piper_to_dict(problem))

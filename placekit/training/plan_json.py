@@ -73,10 +73,7 @@ class TrainingPlanModel(EvidenceModel):
 def write_plan(result: PlanResult, path: str | Path) -> None:
     """Write `result` to the JSON file `path`; `read_plan` gives an equal one. The write is atomic.
 
-    Raises
-    ------
-    PlacekitError
-        The file cannot be written.
+    Raises `PlacekitError`: the file cannot be written.
     """
     write_json(path, result.to_dict())
 
@@ -84,10 +81,8 @@ def write_plan(result: PlanResult, path: str | Path) -> None:
 def read_plan(path: str | Path) -> PlanResult:
     """Read the training plan in the JSON file `path`.
 
-    Raises
-    ------
-    InvalidFileError
-        The file is broken or is no training plan; the message names the file, the place, the value and the bound.
+    Raises `InvalidFileError`: the file is broken or is no training plan; the message names the file, the place, the
+    value and the bound.
     """
     model = validated(TrainingPlanModel, read_json(path), path)
     with blaming(path):

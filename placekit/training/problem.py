@@ -89,11 +89,9 @@ MAX_MICROBATCHES = 2**24
 class TrainingProblem:
     """Training problem to plan. Immutable; `replace` makes a changed copy.
 
-    Raises
-    ------
-    InvalidProblemError
-        Numbers that are negative or not finite, a degree that a layer lacks, edges that contradict each other or form
-        a cycle, or restrictions that leave a layer without a choice. The message names layer and value.
+    Raises `InvalidProblemError`: numbers that are negative or not finite, a degree that a layer lacks, edges that
+    contradict each other or form a cycle, or restrictions that leave a layer without a choice. The message names layer
+    and value.
     """
 
     name: str  # name of the model
@@ -181,10 +179,7 @@ class TrainingProblem:
     def topological_order(self) -> tuple[int, ...]:
         """Layers, each after its predecessors; the one with the smallest index first.
 
-        Raises
-        ------
-        InvalidProblemError
-            There is a cycle.
+        Raises `InvalidProblemError`: there is a cycle.
         """
         import networkx
 

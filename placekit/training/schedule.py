@@ -65,12 +65,8 @@ _Task = tuple[int, int, bool]  # virtual stage, microbatch, is backward
 def simulate_step(stages: Sequence[StageLoad], num_microbatches: int, schedule: str = "1f1b") -> StepSchedule:
     """Simulate one step of a plan from the loads of its stages. O(stages * microbatches).
 
-    Raises
-    ------
-    UnknownNameError
-        No schedule has that name.
-    InvalidProblemError
-        The interleaved schedule cannot run the plan.
+    Raises `UnknownNameError`: no schedule has that name; `InvalidProblemError`: the interleaved schedule cannot run the
+    plan.
 
     Examples
     --------
@@ -212,14 +208,8 @@ def best_by_step(
 
     Candidates are `result`, the plans of the baselines, and plans without data or tensor parallelism, with degrees in
     powers of two, or on fewer devices. The bound of the step is the number of microbatches times the bound of `result`.
-    The step and its bubble are in ``info["step"]``.
-
-    Raises
-    ------
-    UnknownNameError
-        No schedule has that name.
-    InvalidProblemError
-        The schedule cannot run any candidate.
+    The step and its bubble are in ``info["step"]``. Raises `UnknownNameError`: no schedule has that name;
+    `InvalidProblemError`: the schedule cannot run any candidate.
     """
     if schedule not in SCHEDULES:
         raise UnknownNameError(f"no schedule {schedule!r}; there are {', '.join(SCHEDULES)}")

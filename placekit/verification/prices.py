@@ -59,10 +59,7 @@ Bound = Fraction | float
 def group_of(exact: ExactProblem, op: int) -> int:
     """Return the group of `op`.
 
-    Raises
-    ------
-    InvalidCertificateError
-        There is no such op.
+    Raises `InvalidCertificateError`: there is no such op.
     """
     if not 0 <= op < exact.num_ops:
         raise InvalidCertificateError(f"certificate names op {op}; the problem has {exact.num_ops}")
@@ -74,12 +71,8 @@ def priced_value(
 ) -> Bound:
     """Return what prices prove, in seconds; see the module docstring.
 
-    `order_prices` are seconds that each (profile, group) pays besides, because of the order of devices.
-
-    Raises
-    ------
-    InvalidCertificateError
-        They are no prices of this problem, or break a rule.
+    `order_prices` are seconds that each (profile, group) pays besides, because of the order of devices. Raises
+    `InvalidCertificateError`: they are no prices of this problem, or break a rule.
     """
     variant = exact.problem.objective
     is_split = isinstance(variant, Throughput) and variant.schedule == "gpipe"
@@ -304,10 +297,8 @@ def with_subgraphs(exact: ExactProblem, value: Fraction) -> Fraction:
 def directed_value(exact: ExactProblem, certificate: Directions) -> Bound:
     """Return what prices for either order of the two devices prove, in seconds; see the module docstring.
 
-    Raises
-    ------
-    InvalidCertificateError
-        There is another number of devices or another contiguity, or the prices of a case break a rule.
+    Raises `InvalidCertificateError`: there is another number of devices or another contiguity, or the prices of a case
+    break a rule.
     """
     if exact.num_devices != 2 or exact.problem.contiguity != "acyclic":
         raise InvalidCertificateError("directions are cases of two devices under contiguity acyclic")

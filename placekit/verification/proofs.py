@@ -37,10 +37,7 @@ MOST_STEPS = 2**40
 def proven(exact: ExactProblem, certificate: Certificate) -> Bound:
     """Return what `certificate` proves: no placement has an objective below it. See the module docstring.
 
-    Raises
-    ------
-    InvalidCertificateError
-        It is no certificate of this problem, or breaks the rules of its kind.
+    Raises `InvalidCertificateError`: it is no certificate of this problem, or breaks the rules of its kind.
     """
     if isinstance(certificate, NoDevice):
         return NOTHING_FEASIBLE if not exact.allowed[group_of(exact, certificate.op)] else Fraction(0)

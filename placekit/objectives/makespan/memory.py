@@ -34,11 +34,7 @@ def memory_use(
     A device holds the memory of its ops all the time. A tensor is alive on its producer's device from the start of the
     producer (it is written from then on) to the end of the last op that reads it there and of the last transfer that
     sends it; and on a device that receives it from the start of the transfer to the end of the last op that reads it
-    there. What ends at a moment is gone before what begins then.
-
-    Notes
-    -----
-    O((V + E) log E).
+    there. What ends at a moment is gone before what begins then. O((V + E) log E).
     """
     num_devices, num_tensors = instance.num_devices, len(instance.producer)
     moved, target = transfers.tensor, transfers.target
