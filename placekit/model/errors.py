@@ -97,20 +97,12 @@ class OutputMismatchError(PlacekitError, RuntimeError):
 
 
 def check_names(
-    option: str, wanted: Iterable[str], known: Iterable[object], matches: Callable[[str, str], bool] = str.__eq__
+    option: str,  # the option, for the message
+    wanted: Iterable[str],  # the names that were given
+    known: Iterable[object],  # the names that there are
+    matches: Callable[[str, str], bool] = str.__eq__,  # whether a given name means a known one; equality by default
 ) -> None:
     """Refuse an option that names nothing.
-
-    Parameters
-    ----------
-    option
-        The option, for the message.
-    wanted
-        The names that were given.
-    known
-        The names that there are.
-    matches
-        Whether a given name means a known one; equality by default.
 
     Raises
     ------

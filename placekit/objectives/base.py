@@ -293,38 +293,27 @@ def class_times_s(problem: Problem) -> NDArray[np.float64]:
     return times
 
 
-def fastest_class_s(problem: Problem, devices: NDArray[np.int64] | int = 1) -> NDArray[np.float64]:
+def fastest_class_s(
+    problem: Problem,
+    devices: NDArray[np.int64] | int = 1,  # ``[num_kinds]`` devices of each kind that share the samples
+) -> NDArray[np.float64]:
     """Seconds of every class of ops that must share a device, on the kind that runs all of it soonest.
 
     Classes that no kind can run are left out. O(ops * kinds).
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    devices
-        ``[num_kinds]`` devices of each kind that share the samples.
     """
     fastest: NDArray[np.float64] = (class_times_s(problem) / devices).min(axis=1)
     return fastest[np.isfinite(fastest)]
 
 
 def device_transfers(
-    problem: Problem, device_of_op: NDArray[np.int64], tensors: NDArray[np.bool_] | None = None
+    problem: Problem,
+    device_of_op: NDArray[np.int64],  # ``[num_ops]`` device index of every op
+    tensors: NDArray[np.bool_] | None = None,  # ``[num_tensors]`` which tensors count; all by default
 ) -> NDArray[np.float64]:
     """``[num_devices]`` seconds that every device spends on tensors that enter or leave it, each once.
 
     The transfer terms of Tarnawski et al. 2020, section 3, from the original edges. Over a direct link the tensor is
     moved once for every receiver, who pays for it, and so does the sender if the objective's `direct_ends` is 2.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    device_of_op
-        ``[num_ops]`` device index of every op.
-    tensors
-        ``[num_tensors]`` which tensors count; all by default.
 
     Notes
     -----

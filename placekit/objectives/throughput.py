@@ -210,17 +210,13 @@ def largest_teams(problem: Problem) -> NDArray[np.int64]:
     return np.bincount(problem.platform.kind_of_device, minlength=num_kinds)
 
 
-def samples_per_turn(alone_s: NDArray[np.float64], team_of_device: NDArray[np.int64]) -> NDArray[np.float64]:
+def samples_per_turn(
+    alone_s: NDArray[np.float64],  # ``[num_devices]`` seconds that each device needs for a sample
+    team_of_device: NDArray[np.int64],  # ``[num_devices]`` first member of its team
+) -> NDArray[np.float64]:
     """``[num_devices]`` samples that the team of each device finishes while the device finishes one.
 
     Members work all the time. Those that need no time for a sample take all of them: infinity for the others.
-
-    Parameters
-    ----------
-    alone_s
-        ``[num_devices]`` seconds that each device needs for a sample.
-    team_of_device
-        ``[num_devices]`` first member of its team.
 
     Examples
     --------

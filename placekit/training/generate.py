@@ -15,30 +15,21 @@ _RECOMPUTED_SHARE = 1 / 3
 
 
 def recurrent_problem(
+    # num_rows, num_steps: shape of the lattice
     num_rows: int = 4,
     num_steps: int = 20,
     *,
-    tensor_degrees: tuple[int, ...] = (1, 2, 4, 8),
+    tensor_degrees: tuple[int, ...] = (1, 2, 4, 8),  # tensor-parallel degrees of every cell
+    # num_devices, memory_bytes, num_microbatches: fields of the problem
     num_devices: int = 16,
     memory_bytes: float = 8 * _GIB,
     num_microbatches: int = 960,
-    seed: int = 0,
+    seed: int = 0,  # seed of the costs
 ) -> TrainingProblem:
     """Return an unrolled recurrent network: cell (row, step) follows (row - 1, step) and (row, step - 1).
 
     The lattice has ``binomial(num_rows + num_steps, num_rows)`` ideals: 10,626 for 4 rows and 20 steps. Cells of a row
     differ by a few per cent.
-
-    Parameters
-    ----------
-    num_rows, num_steps
-        Shape of the lattice.
-    tensor_degrees
-        Tensor-parallel degrees of every cell.
-    num_devices, memory_bytes, num_microbatches
-        Fields of the problem.
-    seed
-        Seed of the costs.
 
     Examples
     --------

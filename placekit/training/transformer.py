@@ -116,18 +116,11 @@ def is_transformer(text: str) -> bool:
 
 
 def transformer_problem(
-    text: str, accelerator: str = "a100-80gb", changes: Mapping[str, Any] | None = None
+    text: str,  # a name of `TRANSFORMERS`, or ``transformer:`` with fields of `Transformer`
+    accelerator: str = "a100-80gb",  # a name of `ACCELERATORS`
+    changes: Mapping[str, Any] | None = None,  # fields of the problem that replace assumed ones
 ) -> tuple[TrainingProblem, list[str]]:
     """Return the training problem of a named transformer, and a sentence for every assumption.
-
-    Parameters
-    ----------
-    text
-        A name of `TRANSFORMERS`, or ``transformer:`` with fields of `Transformer`.
-    accelerator
-        A name of `ACCELERATORS`.
-    changes
-        Fields of the problem that replace assumed ones.
 
     Raises
     ------

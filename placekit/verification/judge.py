@@ -26,18 +26,13 @@ Teams = list[tuple[int, ...]]
 
 
 def objective(
-    exact: ExactProblem, device: list[int], step: list[int] | None = None, teams: Teams | None = None
+    exact: ExactProblem,
+    # device, step: ``[num_ops]`` device of every op, and its step if the placement has steps
+    device: list[int],
+    step: list[int] | None = None,
+    teams: Teams | None = None,  # teams of several devices, for the throughput only
 ) -> Fraction | None:
     """Return the objective of a supported placement in seconds; None if it cannot be executed.
-
-    Parameters
-    ----------
-    exact
-        The problem.
-    device, step
-        ``[num_ops]`` device of every op, and its step if the placement has steps.
-    teams
-        Teams of several devices, for the throughput only.
 
     Raises
     ------

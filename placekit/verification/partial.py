@@ -19,19 +19,14 @@ from placekit.verification.judge import unit_ends
 
 
 def least_makespan(
-    exact: ExactProblem, device: list[int], heads: list[dict[int, int]], tails: list[dict[int, int]]
+    exact: ExactProblem,
+    device: list[int],  # ``[num_ops]`` device of every op; -1 for those that are not placed
+    # heads, tails: ``[num_ops]`` by device: ticks before each op, and after it, at least
+    # (`placekit.verification.heads.around`)
+    heads: list[dict[int, int]],
+    tails: list[dict[int, int]],
 ) -> int:
-    """Return ticks that no makespan is below.
-
-    Parameters
-    ----------
-    exact
-        The problem.
-    device
-        ``[num_ops]`` device of every op; -1 for those that are not placed.
-    heads, tails
-        ``[num_ops]`` by device: ticks before each op, and after it, at least (`placekit.verification.heads.around`).
-    """
+    """Return ticks that no makespan is below."""
     start: list[int] = [0] * exact.num_ops
     most = 0
     first: dict[int, int] = {}
@@ -66,18 +61,12 @@ def work_from(exact: ExactProblem) -> list[int]:
     return ticks
 
 
-def least_latency(exact: ExactProblem, device: list[int], rest: list[int] | None) -> int | None:
-    """Return ticks that no offload latency is below; None if calls wait for each other already.
-
-    Parameters
-    ----------
-    exact
-        The problem, with one call per device.
-    device
-        ``[num_ops]`` device of every op; -1 for those that are not placed.
-    rest
-        What `work_from` says, if no op that is placed needs one that is not; else None.
-    """
+def least_latency(
+    exact: ExactProblem,  # the problem, with one call per device
+    device: list[int],  # ``[num_ops]`` device of every op; -1 for those that are not placed
+    rest: list[int] | None,  # what `work_from` says, if no op that is placed needs one that is not; else None
+) -> int | None:
+    """Return ticks that no offload latency is below; None if calls wait for each other already."""
     found = unit_ends(exact, device)
     if found is None:
         return None

@@ -57,16 +57,12 @@ def mean_transfer_s(instance: MakespanInstance) -> NDArray[np.float64]:
 
 
 def upward_rank(
-    instance: MakespanInstance, time_s: NDArray[np.float64], transfer_s: NDArray[np.float64]
+    instance: MakespanInstance,
+    # time_s, transfer_s: ``[V]`` seconds of each op and ``[T]`` of each tensor; the means, for the rank of HEFT
+    time_s: NDArray[np.float64],
+    transfer_s: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """``[V]`` seconds from the start of each op to the end of the longest path that begins in it.
-
-    Parameters
-    ----------
-    instance
-        The problem.
-    time_s, transfer_s
-        ``[V]`` seconds of each op and ``[T]`` of each tensor; the means, for the rank of HEFT.
 
     Notes
     -----

@@ -35,20 +35,13 @@ class Transfers(NamedTuple):
 
 
 def simulate(
-    instance: MakespanInstance, device_of_op: ArrayLike, priority: ArrayLike, *, has_contention: bool = False
+    instance: MakespanInstance,
+    device_of_op: ArrayLike,  # ``[V]`` device of every op, each supported there
+    priority: ArrayLike,  # ``[V]`` smaller first
+    *,
+    has_contention: bool = False,  # True if every device sends one transfer at a time
 ) -> Timeline:
     """Run a placement; a free device starts the ready op of smallest priority, ties by topological position.
-
-    Parameters
-    ----------
-    instance
-        The problem.
-    device_of_op
-        ``[V]`` device of every op, each supported there.
-    priority
-        ``[V]`` smaller first.
-    has_contention
-        True if every device sends one transfer at a time.
 
     Notes
     -----
@@ -76,18 +69,14 @@ def _dispatch(
 
 
 def simulate_steps(
-    instance: MakespanInstance, device_of_op: ArrayLike, step_of_op: ArrayLike, *, has_contention: bool = False
+    instance: MakespanInstance,
+    # device_of_op, step_of_op: ``[V]`` device and step of every op
+    device_of_op: ArrayLike,
+    step_of_op: ArrayLike,
+    *,
+    has_contention: bool = False,  # True if every device sends one transfer at a time
 ) -> Timeline | int:
     """Run a placement; every device runs its ops in the order (step, topological position), idling if it must.
-
-    Parameters
-    ----------
-    instance
-        The problem.
-    device_of_op, step_of_op
-        ``[V]`` device and step of every op.
-    has_contention
-        True if every device sends one transfer at a time.
 
     Returns
     -------
