@@ -69,8 +69,7 @@ def bench(
         ),
     ],
     folder: Annotated[
-        Path | None,
-        typer.Argument(help="Folder with the files that the suite names.", exists=True, file_okay=False),
+        Path | None, typer.Argument(help="Folder with the files that the suite names.", exists=True, file_okay=False)
     ] = None,
     *,
     choice: Choice,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from rich.console import RenderableType
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, tell
 from placekit.cli.options import JsonOption, ModelArgument, output_option
 from placekit.cli.parameters import option
 from placekit.cli.progress import StepBar
@@ -53,10 +54,8 @@ def calibrate(
         )
     found = fit(problem.costs, measured.splits, measured.circumstances())
     write_costs(found.apply(problem.costs, source.graph), source.graph, target)
-    if as_json:
-        print_json({"model": source.name} | found.to_dict() | {"files": {"costs": str(target)}})
-    else:
-        show_parts([*_report(found, target), *flag_lines(measured.timings)])
+    document = {"model": source.name} | found.to_dict() | {"files": {"costs": str(target)}}
+    tell(as_json, document, chain(_report(found, target), flag_lines(measured.timings)))
 
 
 def _report(found: Calibration, target: Path) -> Iterator[RenderableType]:

@@ -97,6 +97,14 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, indent=1, allow_nan=False), file=_for_people())
 
 
+def tell(as_json: bool, document: Mapping[str, Any], parts: Iterable[RenderableType]) -> None:
+    """Print what a command found: `document` as JSON, or `parts`, which are only made then, one under the other."""
+    if as_json:
+        print_json(document)
+    else:
+        show_parts(parts)
+
+
 def check_writable(path: Path) -> Path:
     """Return `path`; refuse an output that could not be written at the end of a long run."""
     try:

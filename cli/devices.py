@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, tell
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import OUTPUT, option
-from placekit.cli.render import fact_lines, plain_table, platform_table
+from placekit.cli.render import fact_lines, paragraphs, plain_table, platform_table
 from placekit.cli.units import format_count
 from placekit.cost_models.openvino.devices import AvailableDevice, available_devices, default_platform
 from placekit.cost_models.openvino.machine import cpu_name, format_cores, memory_bytes, usable_cores
@@ -34,10 +34,8 @@ def devices(
     found, suggested = available_devices(), default_platform()
     if output is not None:
         write_platform(suggested, output)
-    if as_json:
-        print_json(_document(found, suggested) | ({"files": {"platform": str(output)}} if output else {}))
-    else:
-        show_parts(_report(found, suggested, output))
+    files = {"files": {"platform": str(output)}} if output else {}
+    tell(as_json, _document(found, suggested) | files, _report(found, suggested, output))
 
 
 def _machine() -> dict[str, Any]:
@@ -74,23 +72,16 @@ def _plain(value: Any) -> Any:
 def _report(found: tuple[AvailableDevice, ...], suggested: Platform, output: Path | None) -> Iterator[RenderableType]:
     machine = _machine()
     cores = f"{format_count(len(machine['cores']), 'physical core')} ({format_cores(machine['cores'])})"
-    yield fact_lines(
-        {
-            "CPU": machine["cpu"],
-            "cores": f"{cores}, {format_count(machine['sockets'], 'socket')}, usable by this process",
-            "memory": format_bytes(machine["memory_bytes"]),
-        }
-    )
-    yield ""
+    facts = {
+        "CPU": machine["cpu"],
+        "cores": f"{cores}, {format_count(machine['sockets'], 'socket')}, usable by this process",
+        "memory": format_bytes(machine["memory_bytes"]),
+    }
     table = plain_table("OpenVINO device", "full name", "precisions", "memory", left=3)
     for device in found:
         precisions = _plain(device.properties.get("OPTIMIZATION_CAPABILITIES", []))
         shown = [each for each in map(str, precisions) if re.fullmatch(r"(BF|FP|INT)\d+", each)]  # not WINOGRAD
         table.add_row(device.name, device.full_name, " ".join(shown), format_bytes(device.memory_bytes))
-    yield table
-    yield ""
-    yield "Suggested platform (what `solve` and `profile` use without -d, --platform or --groups):"
-    yield platform_table(suggested)
-    if output is not None:
-        yield ""
-        yield fact_lines({"wrote platform": str(output)})
+    told = "Suggested platform (what `solve` and `profile` use without -d, --platform or --groups):"
+    wrote = None if output is None else fact_lines({"wrote platform": str(output)})
+    yield from paragraphs(fact_lines(facts), table, [told, platform_table(suggested)], wrote)

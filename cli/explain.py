@@ -12,10 +12,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from placekit.cli.answers import answered_problem, result_file
-from placekit.cli.console import print_json, print_line, show_parts
+from placekit.cli.console import print_json, print_line, tell
 from placekit.cli.options import JsonOption, QuestionArgument
 from placekit.cli.parameters import SEARCH, option
 from placekit.cli.progress import StepBar
+from placekit.cli.render import paragraphs
 from placekit.cli.task import TaskOptions
 from placekit.cli.units import format_count, format_share, format_time
 from placekit.cli.verdicts import verdict_lines
@@ -52,10 +53,7 @@ def explain(
     problem = answered_problem(file, result, model, asked)
     with StepBar() as bar:
         found = explain_answer(problem, result, time_limit_s=time_limit, on_step=bar)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        show_parts(explanation_parts(found, problem))
+    tell(as_json, found.to_dict(), explanation_parts(found, problem))
 
 
 def _explain_training(plan: Path, source: Path | None, time_limit_s: float, *, as_json: bool) -> None:
@@ -98,13 +96,11 @@ _NOT_SEARCHED = "Not searched (--time-limit 0)."
 
 def explanation_parts(found: Explanation, problem: Problem) -> Iterator[RenderableType]:
     """Yield the paragraphs of an explanation, each under its heading, and the verdict."""
-    for at, (heading, lines) in enumerate(sentences(found).items()):
-        if at:
-            yield ""
-        yield Text(heading, style="bold")
-        for line in lines:
-            yield Padding(Text(line), (0, 0, 0, 2))
-    yield from verdict_lines(found.verdict, problem)
+    told = [
+        [Text(heading, style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
+        for heading, lines in sentences(found).items()
+    ]
+    yield from paragraphs(*told, verdict_lines(found.verdict, problem))
 
 
 def sentences(found: Explanation) -> dict[str, list[str]]:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 
-from placekit.cli.console import check_writable, print_json, print_line, refuse_overwriting, show_parts
+from placekit.cli.console import check_writable, print_line, refuse_overwriting, tell
 from placekit.cli.facts import model_facts
 from placekit.cli.launch import refuse_apart, servers
 from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument, ShapeOption
 from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
-from placekit.cli.render import fact_lines, many_stages_note, plain_table
+from placekit.cli.render import fact_lines, many_stages_note, paragraphs, plain_table
 from placekit.cli.right_executor import require_serial
 from placekit.cli.task import read_placed, read_source
 from placekit.cli.units import format_count
@@ -131,10 +131,8 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
             write_bundle(plan, target, queue_size=2 if asked.queue_size is None else asked.queue_size, check=by_bundle)
             written = {kind: str(target)}
     checked = told[0] if told else _NOT_CHECKED
-    if asked.as_json:
-        print_json(_document(plan) | {"checked": checked, "files": dict(written)})
-    else:
-        show_parts(_report(source, plan, written, checked))
+    document = _document(plan) | {"checked": checked, "files": dict(written)}
+    tell(asked.as_json, document, _report(source, plan, written, checked))
 
 
 @dataclass(frozen=True)
@@ -278,14 +276,11 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
         require_serial(placement, model, _SERIAL[to])
     written = _WRITERS[to](placed)
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
-    if asked.as_json:
-        print_json({**written.told, "checked": checked, "files": dict(written.files)})
-    else:
-        paths = {f"wrote {kind}": path for kind, path in written.files.items()}
-        show_parts([fact_lines({**written.facts, "checked": checked, **paths})])
-        if written.command is not None:
-            print_line()
-            print_line(written.command)
+    paths = {f"wrote {kind}": path for kind, path in written.files.items()}
+    document = {**written.told, "checked": checked, "files": dict(written.files)}
+    tell(asked.as_json, document, [fact_lines({**written.facts, "checked": checked, **paths})])
+    if written.command is not None and not asked.as_json:
+        print_line(f"\n{written.command}")
 
 
 def _read_back(to: str, files: Mapping[str, str]) -> str:
@@ -328,18 +323,14 @@ def _document(plan: StagePlan) -> dict[str, Any]:
 
 
 def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str], checked: str) -> Iterator[RenderableType]:
-    yield fact_lines(model_facts(source))
-    yield ""
     has_teams = any(len(team) > 1 for team in plan.teams)
     table = plain_table("stage", "team" if has_teams else "device", "ops", "tensors in", "tensors out", left=2)
     for stage in plan.stages[:_MAX_STAGES]:
         sizes = (len(stage.op_names), len(stage.inputs), len(stage.outputs))
         table.add_row(stage.name, stage.team_name, *map(str, sizes))
-    yield table
-    if len(plan.stages) > _MAX_STAGES:
-        yield f"and {len(plan.stages) - _MAX_STAGES} more"
-    yield from many_stages_note(len(plan.stages), len(plan.teams))
-    yield ""
+    more = len(plan.stages) - _MAX_STAGES
+    notes = [*([f"and {more} more"] if more > 0 else []), *many_stages_note(len(plan.stages), len(plan.teams))]
     between = f"{format_count(len(plan.cuts), 'tensor')}, {format_bytes(plan.cut_bytes)} per sample"
     paths = {f"wrote {kind}": path for kind, path in written.items()}
-    yield fact_lines({"between": between, "checked": checked} | paths)
+    facts = {"between": between, "checked": checked} | paths
+    yield from paragraphs(fact_lines(model_facts(source)), [table, *notes], fact_lines(facts))

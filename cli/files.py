@@ -68,28 +68,22 @@ class OutputFiles:
         """Write the result and, if there is one, the placement; return the names of the files by kind.
 
         Both are on disk before either appears, and both say by a hash (`Placement.content_hash`) which placement it is.
-
-        Without a placement, one that an earlier solve left there is renamed, because it is not of this result. A better
-        placement of the same problem stays, or is renamed (see the class).
-
-        The problem is kept, for what is asked of the result later.
-
-        An answer to another problem is replaced, and stderr says which.
-
-        With `certificate`, the result's certificate is written if it proves the whole bound.
+        Without a placement, one that an earlier solve left there is renamed, because it is not of this result. An
+        answer to another problem is replaced, and stderr says which. The problem is kept, for what is asked of the
+        result later. With `certificate`, the result's certificate is written if it proves the whole bound.
         """
         before = self._before()
         if before is not None and before.problem_hash != result.problem_hash:
             print_line(
                 f"warning: {self.result} replaces the answer to {_other_problem(before, problem)}", file=sys.stderr
             )
+        files, kept = self, {}
         if before is not None and self._is_better(before, result):
-            if not self.is_asked:
-                aside = self._beside(result.method)
-                return aside._write(result, problem, certificate=certificate) | {BETTER: str(self.placement)}
-            earlier = str(_set_aside(self.placement))
-            return self._write(result, problem, certificate=certificate) | {EARLIER: earlier}
-        return self._write(result, problem, certificate=certificate)
+            if self.is_asked:
+                kept = {EARLIER: str(_set_aside(self.placement))}
+            else:
+                files, kept = self._beside(result.method), {BETTER: str(self.placement)}
+        return files._write(result, problem, certificate=certificate) | kept
 
     def _before(self) -> Result | None:
         """Return the result that would be replaced; None if there is none, or none that can be read."""

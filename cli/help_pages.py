@@ -1,16 +1,43 @@
-"""Help of the commands in panels, and errors of the parser in the words of the others."""
+"""Table of the commands, their help in panels, and errors of the parser in the words of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH, with_options
 from placekit.model.errors import UnknownNameError, did_you_mean
+
+COMMANDS = {
+    "devices": "List devices, CPU cores and memory of this machine.",
+    "profile": "Measure what every op of a model costs on each device.",
+    "calibrate": "Fit the costs of a model to a few measured splits.",
+    "problem": "Write what `solve` would solve to one file.",
+    "solve": "Place the ops of a model, and prove how good the placement is.",
+    "learn": "Train a policy that places a model, or one for any model.",
+    "llm": "Plan how to serve a language model over unequal devices.",
+    "train-plan": "Plan the training of a model on many equal devices.",
+    "time": "Run a placement, and compare it with the runtime's own ways.",
+    "export": "Write a placed model for OpenVINO, torch, vLLM and others.",
+    "show": "Show any file of placekit as tables, JSON or a figure.",
+    "explain": "Explain a result: bottleneck, cuts, moves, constraints.",
+    "verify": "Check a result and its bound without trusting the method.",
+    "bench": "Run a suite of benchmarks; finished cases are kept.",
+    "report": "Write the report of a benchmark, or print one table.",
+    "methods": "List the methods, or the parameters of one of them.",
+    "zoo": "Build a real architecture with random weights.",
+    "warm-up": "Compile all kernels, so that no first solve waits for them.",
+}
+"""Every command, which is the function of that name in the module of that name, and what it does."""
+FIRST = {
+    "placekit devices": "see this machine",
+    "placekit zoo resnet50 -o resnet50.xml": "make a model",
+    "placekit solve resnet50.xml": "place it",
+}
+"""Commands that a new user tries first, with what they do."""
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """Error of the parser. typer brings a click of its own, and names only this subclass."""
@@ -39,26 +66,15 @@ def _panel(option: Any) -> str:
 
 
 class TableOfCommands(TyperGroup):
-    """Group of commands, each imported from ``placekit.cli`` when it is called.
-
-    Attributes
-    ----------
-    summaries
-        What each command does, on one line.
-    first
-        Commands that a new user tries first, with what they do.
-    """
-
-    summaries: ClassVar[Mapping[str, str]]
-    first: ClassVar[Mapping[str, str]]
+    """The `COMMANDS`, each imported when it is called, so that ``placekit --help`` answers at once."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Return the names of the commands in the order of the table."""
-        return list(self.summaries)
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """Return a command; None if there is none of that name."""
-        if cmd_name in self.summaries and cmd_name not in self.commands:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
             name = cmd_name.replace("-", "_")
             alone = typer.Typer(rich_markup_mode=None, add_completion=False)
             command = with_options(getattr(import_module(f"placekit.cli.{name}"), name))
@@ -68,16 +84,14 @@ class TableOfCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments begin with."""
-        if not args[0].startswith("-") and args[0] not in self.summaries:
-            known = ", ".join(self.summaries)
-            raise UnknownNameError(
-                f"no command {args[0]!r}; commands are {known}{did_you_mean(args[0], self.summaries)}"
-            )
+        if not args[0].startswith("-") and args[0] not in COMMANDS:
+            known = ", ".join(COMMANDS)
+            raise UnknownNameError(f"no command {args[0]!r}; commands are {known}{did_you_mean(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the table."""
-        for heading, rows in (("Commands", self.summaries), ("First commands to try", self.first)):
+        for heading, rows in (("Commands", COMMANDS), ("First commands to try", FIRST)):
             with formatter.section(heading):
                 formatter.write_dl(list(rows.items()), col_max=60)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import typer
 from rich.console import RenderableType
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, tell
 from placekit.cli.files import OutputFiles
 from placekit.cli.objectives import GoalChoice, ObjectiveChoice
 from placekit.cli.options import (
@@ -151,10 +152,7 @@ def learn(
     written = files.write(result, task.problem)
     if _file_state(kept) != before:  # where nothing is feasible, nothing was trained
         written["policy"] = str(kept)
-    if as_json:
-        print_json(result.to_dict() | {"files": written})
-    else:
-        show_parts([*_measured_lines(result), *report(task, result, written)])
+    tell(as_json, result.to_dict() | {"files": written}, chain(_measured_lines(result), report(task, result, written)))
     raise typer.Exit(exit_code(result.placement, result.status))
 
 

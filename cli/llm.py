@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import typer
 
-from placekit.cli.console import check_writable, print_json, print_line, show_parts
+from placekit.cli.console import check_writable, print_line, tell
 from placekit.cli.files import OutputFiles
 from placekit.cli.launch import launch_lines
 from placekit.cli.objectives import GoalChoice, OverlapOption
@@ -202,12 +202,11 @@ def llm(
     if asked.problem is not None:
         write_problem(plan.task.problem, asked.problem)
         written["problem"] = str(asked.problem)
-    if as_json:
-        print_json(plan.result.to_dict() | {"model": planner.told(plan.task), **answer.to_dict(), "files": written})
-    else:
-        show_parts(answer_parts(answer, planner.told(plan.task), written))
-        for line in ("", *launch) if launch else ():
-            print_line(line)
+    told = planner.told(plan.task)
+    document = plan.result.to_dict() | {"model": told, **answer.to_dict(), "files": written}
+    tell(as_json, document, answer_parts(answer, told, written))
+    if launch and not as_json:
+        print_line("\n".join(["", *launch]))
     raise typer.Exit(exit_code(plan.result.placement, plan.result.status))
 
 
@@ -260,12 +259,7 @@ class Planner:
         )
 
     def plans(
-        self,
-        serving: Serving,
-        runtime: ServingRuntime | None,
-        platform: Platform | None = None,
-        *,
-        apart: bool = False,
+        self, serving: Serving, runtime: ServingRuntime | None, platform: Platform | None = None, *, apart: bool = False
     ) -> list[ServingPlan]:
         """Return one plan for every case (batch size, degree, experts), on `platform` or all usable devices."""
         goal, batch = self.asked.goal, self.asked.requests.batch

@@ -1,7 +1,4 @@
-"""Entry point ``placekit``: the table of commands, and the form of errors.
-
-A command is imported when it is called, so that ``placekit --help`` answers at once.
-"""
+"""Entry point ``placekit``, and the form of errors."""
 
 from __future__ import annotations
 
@@ -11,45 +8,13 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import Annotated, ClassVar, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from placekit.cli.console import one_line, print_error, print_line, take_stdout
 from placekit.cli.help_pages import TableOfCommands, UsageError, usage_error_line
 from placekit.model.errors import JudgeDisagreementError, PlacekitError
-
-COMMANDS = {
-    "devices": "List devices, CPU cores and memory of this machine.",
-    "profile": "Measure what every op of a model costs on each device.",
-    "calibrate": "Fit the costs of a model to a few measured splits.",
-    "problem": "Write what `solve` would solve to one file.",
-    "solve": "Place the ops of a model, and prove how good the placement is.",
-    "learn": "Train a policy that places a model, or one for any model.",
-    "llm": "Plan how to serve a language model over unequal devices.",
-    "train-plan": "Plan the training of a model on many equal devices.",
-    "time": "Run a placement, and compare it with the runtime's own ways.",
-    "export": "Write a placed model for OpenVINO, torch, vLLM and others.",
-    "show": "Show any file of placekit as tables, JSON or a figure.",
-    "explain": "Explain a result: bottleneck, cuts, moves, constraints.",
-    "verify": "Check a result and its bound without trusting the method.",
-    "bench": "Run a suite of benchmarks; finished cases are kept.",
-    "report": "Write the report of a benchmark, or print one table.",
-    "methods": "List the methods, or the parameters of one of them.",
-    "zoo": "Build a real architecture with random weights.",
-    "warm-up": "Compile all kernels, so that no first solve waits for them.",
-}
-"""Every command, which is the function of that name in the module of that name, and what it does."""
-
-
-class _Commands(TableOfCommands):
-    summaries = COMMANDS
-    first: ClassVar = {
-        "placekit devices": "see this machine",
-        "placekit zoo resnet50 -o resnet50.xml": "make a model",
-        "placekit solve resnet50.xml": "place it",
-    }
-
 
 EXIT_USAGE = 2
 """Bad arguments or bad input."""
@@ -61,7 +26,7 @@ DEAF = ("highs", "cp-sat", "quick bounds")
 
 app = typer.Typer(
     name="placekit",
-    cls=_Commands,
+    cls=TableOfCommands,
     help="Decide on which device every operator of a neural network runs, and prove how good the decision is.",
     epilog="Exit codes: 0 ok, 2 usage or bad input, 3 infeasible, 4 stopped without a feasible answer, "
     "5 a result that does not verify. `placekit COMMAND --help` says more about a command.",

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from placekit.cli.console import print_json, show_parts
+from placekit.cli.console import tell
 from placekit.cli.options import JsonOption
 from placekit.cli.render import plain_table
 from placekit.cli.units import format_count
@@ -27,20 +27,14 @@ def methods(
     """List the methods, or the parameters (--param) of one of them."""
     if name is None:
         lines = {each: _facts(each) for each in METHODS}
-        if as_json:
-            print_json(lines)
-        else:
-            show_parts([_table(lines)])
+        tell(as_json, lines, [_table(lines)])
         return
     by_objective = {
         "every other objective" if objective == ANY and len(classes) > 1 else objective: parameter_lines(each)
         for classes in [method_classes(name)]
         for objective, each in classes.items()
     }
-    if as_json:
-        print_json({"method": name, "parameters": by_objective})
-    else:
-        show_parts(_parameters(name, by_objective))
+    tell(as_json, {"method": name, "parameters": by_objective}, _parameters(name, by_objective))
 
 
 def _facts(name: str) -> dict[str, Any]:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar
 
-import typer
-
-from placekit.cli.parameters import COMMON, OBJECTIVE, option
+from placekit.cli.parameters import COMMON, OBJECTIVE, option, shared
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnknownNameError
 from placekit.model.platform import Platform
 from placekit.objectives import Objective, get_objective
 
-OverlapOption = Annotated[
-    bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
-]
+OverlapOption = Annotated[bool | None, shared("Devices compute and transfer at the same time.")]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from placekit.cli.console import take_stdout
-from placekit.cli.parameters import COMMON, OUTPUT, PLATFORM, option
+from placekit.cli.parameters import COMMON, OUTPUT, PLATFORM, option, shared
 from placekit.io.reading import read_text
 from placekit.model.errors import InvalidFileError, InvalidProblemError, did_you_mean
 
@@ -25,43 +25,19 @@ PlacementArgument = Annotated[
     Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)
 ]
 QuestionArgument = Annotated[
-    Path | None,
-    typer.Argument(help="Model, problem or workload of the result; needed if it was solved elsewhere."),
+    Path | None, typer.Argument(help="Model, problem or workload of the result; needed if it was solved elsewhere.")
 ]
 CostsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--costs",
-        metavar="FILE",
-        help="Costs of the model: a costs file, 'analytic' or 'profiled' (default).",
-        rich_help_panel=COMMON,
-    ),
+    str | None, shared("Costs of the model: a costs file, 'analytic' or 'profiled' (default).", "FILE", panel=COMMON)
 ]
 ShapeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shape",
-        metavar="IDS[1,128]",
-        help="Shapes of dynamic inputs: ids[1,128],mask[1,128].",
-        rich_help_panel=COMMON,
-    ),
+    str | None, shared("Shapes of dynamic inputs: ids[1,128],mask[1,128].", "IDS[1,128]", panel=COMMON)
 ]
 DefaultDeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--default-device",
-        metavar="NAME",
-        help="Device of ops that the placement file leaves out.",
-        rich_help_panel=PLATFORM,
-    ),
+    str | None, shared("Device of ops that the placement file leaves out.", "NAME", panel=PLATFORM)
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all random choices.")]
-WarmStartOption = Annotated[
-    Path | None, typer.Option("--warm-start", metavar="FILE", help="Placement or result to start from.")
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object instead of tables.", rich_help_panel=OUTPUT)
-]
+SeedOption = Annotated[int, shared("Seed of all random choices.", "N", names="--seed", min=0)]
+JsonOption = Annotated[bool, shared("Print one JSON object instead of tables.", names="--json", panel=OUTPUT)]
 
 
 def output_option(what: str) -> Any:
@@ -113,13 +89,13 @@ def _take(ctx: typer.Context, path: Path | None) -> Path | None:
 
 OptionsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--options",
-        metavar="FILE.toml",
+    shared(
+        "Options from a file: `time-limit = 10`. Options on the command line come first.",
+        "FILE.toml",
+        names="--options",
+        panel=COMMON,
         callback=_take,
         is_eager=True,
-        help="Options from a file: `time-limit = 10`. Options on the command line come first.",
-        rich_help_panel=COMMON,
     ),
 ]
 

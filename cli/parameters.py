@@ -31,13 +31,7 @@ COMMON, PLATFORM, OBJECTIVE, SEARCH, OUTPUT = "Common", "Platform", "Objective",
 
 
 def option(
-    default: Any,
-    text: str,
-    metavar: str | None = None,
-    *,
-    names: str = "",
-    panel: str | None = None,
-    **more: Any,
+    default: Any, text: str, metavar: str | None = None, *, names: str = "", panel: str | None = None, **more: Any
 ) -> Any:
     """Return an option: a field of a dataclass, or the default of a parameter of a command.
 
@@ -55,8 +49,13 @@ def option(
     more
         Other arguments of ``typer.Option``.
     """
-    made = typer.Option(*names.split(), metavar=metavar, help=text, rich_help_panel=panel, **more)
+    made = shared(text, metavar, names=names, panel=panel, **more)
     return field(default=MISSING if default is ... else default, metadata={"option": made})
+
+
+def shared(text: str, metavar: str | None = None, *, names: str = "", panel: str | None = None, **more: Any) -> Any:
+    """Return what `typing.Annotated` makes the type of an option that commands share; see `option`."""
+    return typer.Option(*names.split(), metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, tell
 from placekit.cli.options import JsonOption, ProblemArgument, output_option
 from placekit.cli.render import fact_lines
 from placekit.cli.task import TaskOptions, read_task
@@ -25,7 +25,5 @@ def problem(
     target = check_writable(output or Path(f"{model.stem}.problem.json"))
     task = read_task(model, asked)
     write_problem(task.problem, target)
-    if as_json:
-        print_json(task.facts | {"files": {"problem": str(target)}})
-    else:
-        show_parts([fact_lines(task.facts), "", fact_lines({"wrote problem": str(target)})])
+    document = task.facts | {"files": {"problem": str(target)}}
+    tell(as_json, document, [fact_lines(task.facts), "", fact_lines({"wrote problem": str(target)})])

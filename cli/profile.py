@@ -9,13 +9,13 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, tell
 from placekit.cli.facts import cost_facts, describe_platform, model_facts
 from placekit.cli.options import JsonOption, ModelArgument, SeedOption, ShapeOption, output_option
 from placekit.cli.parameters import option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
-from placekit.cli.render import fact_lines
+from placekit.cli.render import fact_lines, paragraphs
 from placekit.cli.task import read_source
 from placekit.cli.time import CacheOption
 from placekit.cli.views import kind_lines, slowest_table
@@ -49,18 +49,11 @@ def profile(
     target = check_writable(output or Path(f"{model.stem}.costs.json"))
     source = read_source(model, asked.shape)
     devices = asked.platform.resolve(source)
-    measure = Profiled(
-        repetitions=asked.repetitions,
-        seed=asked.seed,
-        cache=ProfileCache() if asked.cache else None,
-    )
+    measure = Profiled(repetitions=asked.repetitions, seed=asked.seed, cache=ProfileCache() if asked.cache else None)
     with StepBar() as bar:
         costs = measure.cost_table(source, devices, progress=bar)
     write_costs(costs, source.graph, target)
-    if as_json:
-        print_json(_document(costs) | {"files": {"costs": str(target)}})
-    else:
-        show_parts(_report(source, devices, costs, target))
+    tell(as_json, _document(costs) | {"files": {"costs": str(target)}}, _report(source, devices, costs, target))
 
 
 def _document(costs: CostTable) -> dict[str, Any]:
@@ -73,9 +66,9 @@ def _document(costs: CostTable) -> dict[str, Any]:
 
 
 def _report(source: ModelSource, platform: Platform, costs: CostTable, target: Path) -> Iterator[RenderableType]:
-    yield fact_lines(model_facts(source) | {"platform": describe_platform(platform)} | cost_facts(costs))
-    yield ""
-    yield from kind_lines(costs)
-    yield slowest_table(costs, source.graph.op_names)
-    yield ""
-    yield fact_lines({"wrote costs": str(target)})
+    yield from paragraphs(
+        fact_lines(model_facts(source) | {"platform": describe_platform(platform)} | cost_facts(costs)),
+        kind_lines(costs),
+        slowest_table(costs, source.graph.op_names),
+        fact_lines({"wrote costs": str(target)}),
+    )

@@ -18,7 +18,7 @@ from placekit.model.platform import Link, Platform
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes
 from placekit.objectives.evaluate import DeviceLoad, Evaluation, evaluate
-from placekit.solve.result import Result, Status
+from placekit.solve.result import BaseResult, Result, Status
 
 NUM_STAGES = "num_stages"
 """Key in `Result.info` for the stages that the placement has where it runs stage by stage."""
@@ -29,13 +29,10 @@ _OF_MEMORY = ("weights", "activations", "queues", "memory", "limit")
 _NAME_WIDTH = 16
 """Names of devices fold beyond this before a column is left out."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_STATUS_STYLE = {
-    Status.OPTIMAL: "green",
-    Status.FEASIBLE: "yellow",
-    Status.INFEASIBLE: "red",
-    Status.UNKNOWN: "red",
-}
+_STATUS_STYLE = {Status.OPTIMAL: "green", Status.FEASIBLE: "yellow", Status.INFEASIBLE: "red", Status.UNKNOWN: "red"}
 _MAX_VIOLATIONS = 5
+_NOTES = {"skipped": "skipped", "note": "no_better"}
+"""Name of a fact, and the key of `Result.info` that has it."""
 
 
 def plain_table(*columns: str, left: int = 1) -> Table:
@@ -47,6 +44,16 @@ def plain_table(*columns: str, left: int = 1) -> Table:
         else:
             table.add_column(column, justify="right", no_wrap=True)
     return table
+
+
+def paragraphs(*parts: RenderableType | Iterable[RenderableType] | None) -> Iterator[RenderableType]:
+    """Yield parts with an empty line between them; an iterable is one part, and without an item it is none."""
+    is_first = True
+    for part in parts:
+        lines = [part] if isinstance(part, str) or not isinstance(part, Iterable) else list(part)
+        if part is not None and lines:
+            yield from lines if is_first else ["", *lines]
+            is_first = False
 
 
 def fact_lines(facts: Mapping[str, str | Text]) -> Table:
@@ -167,39 +174,34 @@ def stage_table(stages: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def result_lines(result: Result, *, with_memory: bool = True) -> Iterable[RenderableType]:
-    """Return the lines of a result: loads, objective, bound, gap, status; or the reason for no answer."""
-    if result.placement is not None:
-        yield load_table(result.device_loads, with_memory=with_memory)
-        yield Text("")
-    objective = format_time(result.objective)
-    if result.objective and result.objective_name == "throughput":
-        objective += f" per sample, {1 / result.objective:.4g} samples/s"
-    bound = format_time(result.lower_bound) + (f" ({result.bound_name})" if result.bound_name else "")
+def evidence_facts(result: BaseResult, objective_name: str, answer: str) -> dict[str, str | Text]:
+    """Return what is known of a result, whose method scored answers of this name: objective, bound, gap, status."""
     status = Text(f"{result.status}", style=_STATUS_STYLE[result.status])
     status.append(f" (stopped: {result.stop_reason})", style="default")
-    evaluations = format_count(result.evaluations, "placement")
-    facts: dict[str, str | Text] = {
-        "method": f"{result.method}, objective {result.objective_name}",
-        "objective": objective,
-        "bound": bound,
+    return {
+        "method": f"{result.method}, objective {objective_name}",
+        "objective": format_time(result.objective),
+        "bound": format_time(result.lower_bound) + (f" ({result.bound_name})" if result.bound_name else ""),
         "gap": format_share(result.gap),
         "status": status,
-        "time": f"{format_time(round(result.runtime_s, 3))}, {evaluations} scored, seed {result.seed}",
+        "time": f"{format_time(round(result.runtime_s, 3))}, {format_count(result.evaluations, answer)} scored",
     }
-    if "skipped" in result.info:
-        facts["skipped"] = str(result.info["skipped"])
-    if "no_better" in result.info:
-        facts["note"] = str(result.info["no_better"])
-    yield fact_lines(facts)
+
+
+def result_lines(result: Result, *, with_memory: bool = True) -> Iterator[RenderableType]:
+    """Return the lines of a result: loads, objective, bound, gap, status; or the reason for no answer."""
+    facts = evidence_facts(result, result.objective_name, "placement")
+    if result.objective and result.objective_name == "throughput":
+        facts["objective"] = f"{facts['objective']} per sample, {1 / result.objective:.4g} samples/s"
+    facts["time"] = f"{facts['time']}, seed {result.seed}"
+    facts |= {name: str(result.info[key]) for name, key in _NOTES.items() if key in result.info}
     num_teams = len({load.team or load.device for load in result.device_loads if load.num_ops})
-    for line in many_stages_note(int(result.info.get(NUM_STAGES, 0)), num_teams, result.objective_name):
-        yield Text("")
-        yield Text(line)
-    stages = result.info.get("stages")
-    if stages:
-        yield Text("")
-        yield stage_table(stages)
+    yield from paragraphs(
+        None if result.placement is None else load_table(result.device_loads, with_memory=with_memory),
+        fact_lines(facts),
+        many_stages_note(int(result.info.get(NUM_STAGES, 0)), num_teams, result.objective_name),
+        stage_table(result.info["stages"]) if result.info.get("stages") else None,
+    )
     if result.violations:
         reason = "infeasible because" if result.status is Status.INFEASIBLE else "the nearest placement breaks"
         yield Text(f"{reason}:")

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from placekit.cli.facts import problem_facts
 from placekit.cli.files import file_facts
-from placekit.cli.render import fact_lines, plain_table, result_lines
+from placekit.cli.render import fact_lines, paragraphs, plain_table, result_lines
 from placekit.cli.units import format_count, format_share
 from placekit.cli.verdicts import verdict_lines
 from placekit.language.context import ContextPoint
@@ -100,27 +100,17 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     runtime = {} if plan.runtime is None else {"for": _rules_told(plan.runtime)}
     read = {} if task.description is None else _description_facts(task.description)
     facts = {"model": told, **read, **runtime, **_asked(task), **_hosted(task), **_free(answer)}
-    yield fact_lines(facts | problem_facts(shown, answer.pins))
-    yield ""
-    yield from result_lines(result, with_memory=report is None)
-    yield ""
-    if report is None:
-        yield fact_lines({"needed": _needed(answer)})
-    else:
-        yield from serving_lines(task, report)
-    if answer.points:
-        yield ""
-        yield _context_table(answer)
-    for title, compared in (("experts", answer.experts), ("prefill and decode", answer.phases)):
-        if compared:
-            yield ""
-            yield _plan_table(title, compared)
-    if answer.compared:
-        yield ""
-        yield _compared_table(answer)
-    yield ""
-    yield fact_lines(file_facts(written))
-    yield from verdict_lines(result.verdict, task.problem)
+    yield from paragraphs(
+        fact_lines(facts | problem_facts(shown, answer.pins)),
+        result_lines(result, with_memory=report is None),
+        fact_lines({"needed": _needed(answer)}) if report is None else serving_lines(task, report),
+        _context_table(answer) if answer.points else None,
+        _plan_table("experts", answer.experts) if answer.experts else None,
+        _plan_table("prefill and decode", answer.phases) if answer.phases else None,
+        _compared_table(answer) if answer.compared else None,
+        fact_lines(file_facts(written)),
+        verdict_lines(result.verdict, task.problem),
+    )
 
 
 def _rules_told(runtime: ServingRuntime) -> str:

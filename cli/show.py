@@ -11,7 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from placekit.cli.answers import kept_problem, problem_file_of
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, print_json, tell
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import option
 from placekit.cli.platforms import devices_named
@@ -120,12 +120,9 @@ def show(
     check_names("--schedule", [figures.schedule], SCHEDULES)
     view = view_file(file)
     files = figures.draw(file, view)
-    if as_json:
-        written = {"files": {name: str(path) for name, path in files.items()}} if files else {}
-        print_json({**view.document, **written})
-    else:
-        lines = [f"wrote {name:<6} {path}" for name, path in files.items()]
-        show_parts([*view.parts, *(["", *lines] if lines else [])])
+    written = {"files": {name: str(path) for name, path in files.items()}} if files else {}
+    lines = [f"wrote {name:<6} {path}" for name, path in files.items()]
+    tell(as_json, {**view.document, **written}, [*view.parts, *(["", *lines] if lines else [])])
 
 
 def _draw_graph(file: Path, of: Path | None, path: Path) -> None:

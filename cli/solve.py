@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import ClassVar
@@ -13,12 +14,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placekit.cli.answers import AT_ONCE_UP_TO
-from placekit.cli.console import print_json, show_parts
+from placekit.cli.console import tell
 from placekit.cli.files import OutputFiles, file_facts
-from placekit.cli.options import JsonOption, ProblemArgument, WarmStartOption, output_option
+from placekit.cli.options import JsonOption, ProblemArgument, output_option
 from placekit.cli.parameters import OUTPUT, SEARCH, option
 from placekit.cli.progress import SolveLine
-from placekit.cli.render import NUM_STAGES, choice_lines, fact_lines, result_lines, single_device_table
+from placekit.cli.render import NUM_STAGES, choice_lines, fact_lines, paragraphs, result_lines, single_device_table
 from placekit.cli.search import SearchOptions, exit_code
 from placekit.cli.task import Task, TaskOptions, read_placed, read_task, read_tasks
 from placekit.cli.verdicts import all_cores_problem, verdict_lines, with_verdict
@@ -40,7 +41,7 @@ class SolveOptions:
 
     panel: ClassVar[str] = SEARCH
 
-    warm_start: WarmStartOption = None
+    warm_start: Path | None = option(None, "Placement or result to start from.", "FILE")
     output: Path | None = output_option("Placement file; the result goes beside it. `-` is standard output.")
     certificate: bool = option(False, "Write the proof of the bound into the result.", panel=OUTPUT)
     mps: Path | None = option(None, "Write the program of the method ilp as MPS.", "FILE", panel=OUTPUT)
@@ -67,10 +68,8 @@ def solve(
     with finishing():
         result = _with_num_stages(with_verdict(result, task.problem, whole), task.problem)
         written = files.write(result, task.problem, certificate=more.certificate)
-    if as_json:
-        print_json(result.to_dict() | {"files": written})
-    else:
-        show_parts([*report(task, result, written), *_next_lines(model, result, written)])
+    parts = chain(report(task, result, written), _next_lines(model, result, written))
+    tell(as_json, result.to_dict() | {"files": written}, parts)
     raise typer.Exit(exit_code(result.placement, result.status))
 
 
@@ -148,15 +147,11 @@ def _with_num_stages(result: Result, problem: Problem) -> Result:
 
 def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
     """Return the report of a result: task, loads, bound, gap, single devices, files by kind, and verdict."""
-    yield fact_lines(task.facts)
-    yield ""
-    yield from result_lines(result)
-    if "compared" in result.info:
-        yield ""
-        yield from choice_lines(result)
-    if result.placement is not None:
-        yield ""
-        yield single_device_table(task.problem, result)
-    yield ""
-    yield fact_lines(file_facts(written))
-    yield from verdict_lines(result.verdict, task.problem)
+    yield from paragraphs(
+        fact_lines(task.facts),
+        result_lines(result),
+        choice_lines(result) if "compared" in result.info else None,
+        None if result.placement is None else single_device_table(task.problem, result),
+        fact_lines(file_facts(written)),
+        verdict_lines(result.verdict, task.problem),
+    )

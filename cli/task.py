@@ -7,12 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
 from placekit.cli.facts import cost_facts, model_facts, problem_facts
 from placekit.cli.objectives import ObjectiveChoice
 from placekit.cli.options import CostsOption, ShapeOption, parse_pairs
-from placekit.cli.parameters import PLATFORM
+from placekit.cli.parameters import PLATFORM, shared
 from placekit.cli.platforms import MemoryLimits, PlatformChoice
 from placekit.cli.progress import StepBar
 from placekit.cli.units import format_count
@@ -37,11 +35,11 @@ from placekit.model.problem import Problem
 
 PinOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--pin",
-        metavar="OP=DEVICE",
-        help="Bind ops to a device, by name, 'layers.[0-9].*', type:Conv* or re:REGEX; repeatable.",
-        rich_help_panel=PLATFORM,
+    shared(
+        "Bind ops to a device, by name, 'layers.[0-9].*', type:Conv* or re:REGEX; repeatable.",
+        "OP=DEVICE",
+        names="--pin",
+        panel=PLATFORM,
     ),
 ]
 
@@ -140,11 +138,7 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
 
 
 def _from_model(
-    path: Path,
-    options: TaskOptions,
-    pins: Mapping[str, str],
-    kept: Problem | None,
-    platform: Platform | None = None,
+    path: Path, options: TaskOptions, pins: Mapping[str, str], kept: Problem | None, platform: Platform | None = None
 ) -> tuple[Problem, dict[str, str]]:
     source = read_source(path, options.shape)
     # members of a team would each remember something else

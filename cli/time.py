@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import typer
 from rich.console import RenderableType
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, tell
 from placekit.cli.facts import model_facts
 from placekit.cli.options import (
     CostsOption,
@@ -21,10 +20,10 @@ from placekit.cli.options import (
     SeedOption,
     ShapeOption,
 )
-from placekit.cli.parameters import OUTPUT, option
+from placekit.cli.parameters import OUTPUT, option, shared
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
-from placekit.cli.render import fact_lines, many_stages_note, plain_table
+from placekit.cli.render import fact_lines, many_stages_note, paragraphs, plain_table
 from placekit.cli.task import cost_table, read_placed, read_source
 from placekit.cli.units import format_count, format_ms, format_time
 from placekit.cli.verdicts import verdict_lines
@@ -44,7 +43,7 @@ _WORTH_CALIBRATING = 0.1
 """Relative error of the predicted throughput from which a calibration is suggested."""
 
 
-CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse cached measurements, and cache new ones.")]
+CacheOption = Annotated[bool, shared("Reuse cached measurements, and cache new ones.")]
 
 
 @dataclass(frozen=True)
@@ -146,14 +145,12 @@ def time(
     if against.trace is not None:
         write_json(against.trace, timed.trace())
         files["trace"] = str(against.trace)
-    if as_json:
-        told = {
-            "max_relative_error": checked and checked.max_relative_error,
-            "check_precision": checked and checked.precision,
-        }
-        print_json({"model": source.name} | timed.to_dict() | told | {"files": files})
-    else:
-        show_parts([fact_lines(model_facts(source)), "", *_report(timed, checked, files)])
+    told = {
+        "max_relative_error": checked and checked.max_relative_error,
+        "check_precision": checked and checked.precision,
+    }
+    document = {"model": source.name} | timed.to_dict() | told | {"files": files}
+    tell(as_json, document, _report(source, timed, checked, files))
 
 
 def _checked(
@@ -166,7 +163,9 @@ def _checked(
     return require_equal_outputs(compile_plan(plan_stages(source, placement, platform)), executor, seed=seed)
 
 
-def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[str, str]) -> Iterator[RenderableType]:
+def _report(
+    source: ModelSource, timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[str, str]
+) -> Iterator[RenderableType]:
     told = timed.to_dict()
     table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "speedup of the plan")
     for each in told["contenders"]:
@@ -181,22 +180,25 @@ def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[
             _number(each["throughput_per_s_iqr"], 2),
             _times(each["speedup_of_placement"]),
         )
-    yield table
-    for each in told["contenders"]:
-        if each["error"] is not None:
-            yield f"{each['name']} did not run: {' '.join(str(each['error']).split())[:200]}"
-    yield ""
-    yield _stages(told["stages"])
-    if len(told["stages"]) > _MAX_STAGES:
-        yield f"and {len(told['stages']) - _MAX_STAGES} more"
-    yield from many_stages_note(timed.stages.num_stages, len(set(timed.team_names)))
-    yield ""
-    yield fact_lines(dict(_facts(timed, told, checked)) | {f"wrote {kind}": name for kind, name in files.items()})
-    yield from flag_lines(timed.timings)
-    error = told["prediction_error"]
+    failed = [each for each in told["contenders"] if each["error"] is not None]
+    more = len(told["stages"]) - _MAX_STAGES
+    error, notes = told["prediction_error"], [*flag_lines(timed.timings)]
     if error is not None and abs(error) > _WORTH_CALIBRATING and not timed.timings.is_noisy:
-        yield f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
-    yield from verdict_lines(timed.verdict)
+        notes.append(
+            f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
+        )
+    facts = dict(_facts(timed, told, checked)) | {f"wrote {kind}": name for kind, name in files.items()}
+    yield from paragraphs(
+        fact_lines(model_facts(source)),
+        [table, *(f"{each['name']} did not run: {' '.join(str(each['error']).split())[:200]}" for each in failed)],
+        [
+            _stages(told["stages"]),
+            *([f"and {more} more"] if more > 0 else []),
+            *many_stages_note(timed.stages.num_stages, len(set(timed.team_names))),
+        ],
+        [fact_lines(facts), *notes],
+        verdict_lines(timed.verdict),
+    )
 
 
 def _stages(rows: list[dict[str, Any]]) -> RenderableType:

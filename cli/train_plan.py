@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from placekit.cli.console import check_writable, print_json, refuse_overwriting, show_parts
+from placekit.cli.console import check_writable, refuse_overwriting, tell
 from placekit.cli.options import JsonOption, output_option
 from placekit.cli.parameters import OBJECTIVE, PLATFORM, option
 from placekit.cli.progress import SolveLine
@@ -90,10 +90,8 @@ def train_plan(
     if assumptions:
         result = result.with_info("assumptions", assumptions)
     write_plan(result, target)
-    if as_json:
-        print_json(result.to_dict() | {"files": {"plan": str(target)}})
-    else:
-        show_parts([*plan_parts(result), "", f"wrote plan  {target}"])
+    document = result.to_dict() | {"files": {"plan": str(target)}}
+    tell(as_json, document, [*plan_parts(result), "", f"wrote plan  {target}"])
     raise typer.Exit(exit_code(result.plan, result.status))
 
 

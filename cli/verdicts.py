@@ -77,7 +77,6 @@ def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Itera
     """
     if told is None:
         return
-    yield ""
     line = Text("verdict  ", style="bold")
     line.append(told.sentence, style="default not bold")
     yield line

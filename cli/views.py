@@ -12,7 +12,16 @@ import numpy as np
 from rich.console import RenderableType
 
 from placekit.cli.facts import cost_facts, median_spread, model_facts, problem_facts
-from placekit.cli.render import choice_lines, fact_lines, plain_table, platform_table, result_lines, violation_lines
+from placekit.cli.render import (
+    choice_lines,
+    evidence_facts,
+    fact_lines,
+    paragraphs,
+    plain_table,
+    platform_table,
+    result_lines,
+    violation_lines,
+)
 from placekit.cli.units import format_count, format_ms, format_share, format_time
 from placekit.io.costs_json import costs_from_model, costs_to_dict
 from placekit.io.detect import kind_of_file
@@ -63,9 +72,9 @@ def view_file(path: Path) -> View:
 
 def _view_result(path: Path) -> View:
     result = read_result(path)
-    facts = fact_lines({"model": result.problem_name})
-    compared = ["", *choice_lines(result)] if "compared" in result.info else []
-    return View(result.to_dict(), [facts, "", *result_lines(result), *compared], result)
+    compared = choice_lines(result) if "compared" in result.info else None
+    parts = paragraphs(fact_lines({"model": result.problem_name}), result_lines(result), compared)
+    return View(result.to_dict(), list(parts), result)
 
 
 def _view_plan(path: Path) -> View:
@@ -110,8 +119,9 @@ def _view_placement(path: Path) -> View:
 def _view_problem(path: Path) -> View:
     problem = read_problem(path) if kind_of_file(path) == "problem" else read_workload(path)
     facts = fact_lines(problem_facts(problem) | cost_facts(problem.costs))
-    parts: list[RenderableType] = [facts, "", platform_table(problem.platform), "", _kind_table(problem)]
-    return View(problem_to_dict(problem), parts)
+    return View(
+        problem_to_dict(problem), list(paragraphs(facts, platform_table(problem.platform), _kind_table(problem)))
+    )
 
 
 def _kind_table(problem: Problem) -> RenderableType:
@@ -135,8 +145,8 @@ def _view_costs(path: Path) -> View:
     facts = {"model": f"{model.model.name}: {format_count(len(model.ops), 'op')}"} | cost_facts(costs)
     facts["memory"] = format_bytes(float(costs.op_memory_bytes.sum()))
     document = {"model": {"name": model.model.name, "hash": model.model.hash}, "ops": model.ops}
-    parts: list[RenderableType] = [fact_lines(facts), "", *kind_lines(costs), slowest_table(costs, model.ops)]
-    return View(document | {"costs": costs_to_dict(costs)}, parts)
+    parts = paragraphs(fact_lines(facts), kind_lines(costs), slowest_table(costs, model.ops))
+    return View(document | {"costs": costs_to_dict(costs)}, list(parts))
 
 
 def kind_lines(costs: CostTable) -> Iterator[RenderableType]:
@@ -158,7 +168,6 @@ def kind_lines(costs: CostTable) -> Iterator[RenderableType]:
         origin = "" if is_described else "measured"
         table.add_row(kind, format_ms(sum_s), *measured, format_share(_number(told, "error")), origin)
     yield table
-    yield ""
 
 
 def _number(told: Mapping[str, Any], key: str) -> float | None:
@@ -188,10 +197,7 @@ def _view_platform(path: Path) -> View:
     ]
     specs = {kind: f"analytic spec {spec}" for kind, spec in platform.spec_of_kind.items()}
     document = {"devices": devices, "spec_of_kind": dict(platform.spec_of_kind)}
-    parts: list[RenderableType] = [platform_table(platform)]
-    if specs:
-        parts += ["", fact_lines(specs)]
-    return View(document, parts)
+    return View(document, list(paragraphs(platform_table(platform), fact_lines(specs) if specs else None)))
 
 
 def _view_model(path: Path) -> View:
@@ -218,37 +224,26 @@ def _view_model(path: Path) -> View:
 def plan_parts(result: PlanResult) -> Iterator[RenderableType]:
     """Return the parts of a plan: machine, stages, objective, bound; or the reason for no plan."""
     assumptions = result.info.get("assumptions")
-    if assumptions:
-        yield "assumed:"
-        yield from (f"- {told}" for told in assumptions)
-        yield ""
     machine = (
         f"{format_count(result.num_devices, 'device')}, {format_bytes(result.memory_bytes)} each, "
         f"{format_bytes(result.bandwidth_bytes_per_s)}/s, {format_count(result.num_microbatches, 'microbatch', 'es')}"
     )
-    yield fact_lines({"model": f"{result.problem_name}, {len(result.layer_names)} layers", "machine": machine})
-    yield ""
-    if result.plan is not None:
-        yield _plan_table(result)
-        yield ""
-    objective = format_time(result.objective)
+    facts = evidence_facts(result, "training-plan", "plan")
     if result.objective:
-        objective += f" per microbatch, {format_time(result.objective * result.num_microbatches)} per batch"
-    facts = {
-        "method": f"{result.method}, objective training-plan",
-        "objective": objective,
-        "bound": format_time(result.lower_bound) + (f" ({result.bound_name})" if result.bound_name else ""),
-        "gap": format_share(result.gap),
-        "status": f"{result.status} (stopped: {result.stop_reason})",
-        "time": f"{format_time(round(result.runtime_s, 3))}, {format_count(result.evaluations, 'plan')} scored",
-    }
+        batch = format_time(result.objective * result.num_microbatches)
+        facts["objective"] = f"{facts['objective']} per microbatch, {batch} per batch"
     step = result.info.get("step")
     if step is not None:
         told = f"{step['schedule']}: {format_time(step['step_s'])}, {format_share(step['bubble'])} of it idle (bubble)"
         facts["step"] = f"{told}; bound {format_time(step['bound_s'])}, gap {format_share(step['gap'])}"
         if step["over_memory"]:
             facts["memory"] = f"{step['schedule']} holds more than the limit on {', '.join(step['over_memory'])}"
-    yield fact_lines(facts)
+    yield from paragraphs(
+        ["assumed:", *(f"- {told}" for told in assumptions)] if assumptions else None,
+        fact_lines({"model": f"{result.problem_name}, {len(result.layer_names)} layers", "machine": machine}),
+        None if result.plan is None else _plan_table(result),
+        fact_lines(facts),
+    )
     if result.violations:
         yield (
             "infeasible because:" if result.status is Status.INFEASIBLE else "the nearest plan that was found breaks:"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, tell
 from placekit.cli.facts import model_facts
 from placekit.cli.options import JsonOption, SeedOption, parse_params
 from placekit.cli.parameters import OUTPUT, option
@@ -36,13 +36,11 @@ def zoo(
 
 
 def _list(as_json: bool) -> None:
-    if as_json:
-        print_json({name: {"summary": entry.summary, "params": dict(entry.defaults)} for name, entry in ZOO.items()})
-        return
     table = plain_table("model", "what it is", "parameters (--param NAME=VALUE)", left=3)
     for name, entry in ZOO.items():
         table.add_row(name, entry.summary, _spelt(entry.defaults))
-    show_parts([table])
+    document = {name: {"summary": entry.summary, "params": dict(entry.defaults)} for name, entry in ZOO.items()}
+    tell(as_json, document, [table])
 
 
 def _spelt(values: Mapping[str, Any]) -> str:
@@ -58,8 +56,6 @@ def _build(name: str, output: Path, seed: int, is_dynamic: bool, params: dict[st
     files = {"model": str(output)}
     if output.suffix.lower() == ".xml":
         files["weights"] = str(output.with_suffix(".bin"))
-    if as_json:
-        told = {"name": name, "seed": seed, "params": values, "hash": built.source.content_hash}
-        print_json(told | built.facts() | {"files": files})
-    else:
-        show_parts([fact_lines(model_facts(built.source) | {f"wrote {kind}": file for kind, file in files.items()})])
+    told = {"name": name, "seed": seed, "params": values, "hash": built.source.content_hash}
+    facts = model_facts(built.source) | {f"wrote {kind}": file for kind, file in files.items()}
+    tell(as_json, told | built.facts() | {"files": files}, [fact_lines(facts)])

@@ -241,10 +241,7 @@ def _megatron(graph: OpGraph, platform: Platform, placement: Placement, served: 
 
 
 def _torchtitan(
-    graph: OpGraph,
-    platform: Platform,
-    placement: Placement,
-    served: Mapping[str, Any],
+    graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]
 ) -> RuntimeArguments:
     pipeline = _pipeline("torchtitan", graph, platform, placement)
     stages, replicas = pipeline.stages, pipeline.replicas

@@ -109,9 +109,6 @@ def write_model_explorer(
     ops = zip(graph.op_names, placement.device_of_op.tolist(), strict=True)
     data = node_data(ops, placement, None if op_time_s is None else op_time_s.tolist())
     write_together(
-        [
-            (target, encode_json(target, data)),
-            (beside, encode_json(beside, explorer_graph(graph, placement, modules))),
-        ]
+        [(target, encode_json(target, data)), (beside, encode_json(beside, explorer_graph(graph, placement, modules)))]
     )
     return {"node data": str(target), "graph": str(beside)}

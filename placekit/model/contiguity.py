@@ -66,10 +66,7 @@ def quotient_cycle(
 
 
 def escaping_op(
-    senders: NDArray[np.int64],
-    receivers: NDArray[np.int64],
-    order: NDArray[np.int64],
-    inside: NDArray[np.bool_],
+    senders: NDArray[np.int64], receivers: NDArray[np.int64], order: NDArray[np.int64], inside: NDArray[np.bool_]
 ) -> int | None:
     """Return an op outside `inside` that lies on a path from `inside` back to it, or None if `inside` is convex.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from placekit.cli.main import COMMANDS
+from placekit.cli.help_pages import COMMANDS
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH
 
 Call = Callable[..., Any]
