@@ -96,7 +96,7 @@ _NOT_SEARCHED = "Not searched (--time-limit 0)."
 
 def explanation_parts(found: Explanation, problem: Problem) -> Iterator[RenderableType]:
     """Yield the paragraphs of an explanation, each under its heading, and the verdict."""
-    told = [
+    told: list[list[RenderableType]] = [
         [Text(heading, style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
         for heading, lines in sentences(found).items()
     ]

@@ -50,8 +50,10 @@ def paragraphs(*parts: RenderableType | Iterable[RenderableType] | None) -> Iter
     """Yield parts with an empty line between them; an iterable is one part, and without an item it is none."""
     is_first = True
     for part in parts:
-        lines = [part] if isinstance(part, str) or not isinstance(part, Iterable) else list(part)
-        if part is not None and lines:
+        if part is None:
+            continue
+        lines: list[RenderableType] = [part] if isinstance(part, str) or not isinstance(part, Iterable) else list(part)
+        if lines:
             yield from lines if is_first else ["", *lines]
             is_first = False
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from placekit.io.file_hash import feed
 from placekit.io.model_inputs import ModelInput, format_shape
 from placekit.model.costs import CostTable
-from placekit.model.errors import InvalidFileError, InvalidGraphError, InvalidProblemError
+from placekit.model.errors import InvalidFileError
 from placekit.model.graph import DYNAMIC, OpGraph, frozen_array
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
@@ -90,10 +90,7 @@ class ModelSource:
 
     def __post_init__(self) -> None:
         what = f"model {self.graph.name!r}: colocation"
-        try:
-            colocation = frozen_array(self.colocation, np.int64, (self.graph.num_ops,), what)
-        except InvalidGraphError as error:
-            raise InvalidProblemError(str(error)) from None
+        colocation = frozen_array(self.colocation, np.int64, (self.graph.num_ops,), what)
         object.__setattr__(self, "colocation", colocation)
         object.__setattr__(self, "path", Path(self.path))
         object.__setattr__(self, "inputs", tuple(self.inputs))

@@ -167,18 +167,13 @@ def decoder_task(
     if tensor_teams:
         cache_bytes *= copies_of_caches(described, first, [len(team) for team in tensor_teams])
         costs, platform = team_costs(costs, first, platform, tensor_teams), with_teams(platform, tensor_teams)
+    together = np.arange(first.graph.num_ops)
+    together[: len(described.front)] = 0  # embeddings and towers: with whole blocks the model is a chain then
     return language_task(
         graphs, serving, platform, costs, weight_bytes=first.weight_bytes, cache_bytes=cache_bytes,
         shared_weights=first.shared_weights, description=described, granularity=granularity,
-        colocation=_front_together(described, first.graph) if granularity == "layer" else None, **choices,
+        colocation=together if granularity == "layer" else None, **choices,
     )  # fmt: skip
-
-
-def _front_together(model: ModelDescription, graph: OpGraph) -> NDArray[np.int64]:
-    """``[num_ops]`` labels that keep embeddings and towers together: with whole blocks the model is a chain then."""
-    labels = np.arange(graph.num_ops)
-    labels[: len(model.front)] = 0
-    return labels
 
 
 def language_task(

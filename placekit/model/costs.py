@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.errors import InvalidGraphError, InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import frozen_array
 from placekit.model.memory import MemoryBlocks
 from placekit.model.reprs import short_list
@@ -74,22 +74,18 @@ class CostTable:
         if len(set(self.direct_links)) != len(self.direct_links):
             raise InvalidProblemError(f"costs: a direct link is named twice: {', '.join(self.direct_links)}")
         num_ops, num_tensors, num_kinds = len(self.op_time_s), len(self.transfer_time_s), len(self.kinds)
-        try:
-            self._settle("supported", np.bool_, (num_ops, num_kinds), np.True_)
-            times = frozen_array(self.op_time_s, np.float64, (num_ops, num_kinds), "costs: op_time_s")
-            times = np.where(self.supported, times, 0.0)
-            object.__setattr__(self, "op_time_s", times)
-            times.setflags(write=False)
-            self._settle("transfer_time_s", np.float64, (num_tensors, num_kinds))
-            self._settle("op_memory_bytes", np.float64, (num_ops,))
-            self._settle("op_group", np.int64, (num_ops,), np.arange(num_ops))
-            self._settle(
-                "direct_time_s", np.float64, (num_tensors, len(self.direct_links)), None if self.direct_links else 0
-            )
-            if self.op_time_spread is not None:
-                self._settle("op_time_spread", np.float64, (num_ops, num_kinds))
-        except InvalidGraphError as error:
-            raise InvalidProblemError(str(error)) from None
+        self._settle("supported", np.bool_, (num_ops, num_kinds), np.True_)
+        times = frozen_array(self.op_time_s, np.float64, (num_ops, num_kinds), "costs: op_time_s")
+        times = np.where(self.supported, times, 0.0)
+        object.__setattr__(self, "op_time_s", times)
+        times.setflags(write=False)
+        self._settle("transfer_time_s", np.float64, (num_tensors, num_kinds))
+        self._settle("op_memory_bytes", np.float64, (num_ops,))
+        self._settle("op_group", np.int64, (num_ops,), np.arange(num_ops))
+        free = None if self.direct_links else 0
+        self._settle("direct_time_s", np.float64, (num_tensors, len(self.direct_links)), free)
+        if self.op_time_spread is not None:
+            self._settle("op_time_spread", np.float64, (num_ops, num_kinds))
         object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
         if self.blocks is not None and self.blocks.ops.max(initial=-1) >= num_ops:
             raise InvalidProblemError(

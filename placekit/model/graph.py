@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from placekit.model.errors import InvalidGraphError
+from placekit.model.errors import InvalidGraphError, InvalidProblemError, PlacekitError
 
 if TYPE_CHECKING:
     import networkx
@@ -30,14 +30,16 @@ DYNAMIC = -1
 """Stands for a dimension of a tensor shape that is only known when the model runs."""
 
 
-def frozen_array(values: ArrayLike, dtype: type, shape: tuple[int, ...], what: str) -> NDArray[Any]:
-    """Copy `values` into a read-only array of `dtype`, or raise with the name `what` if the shape is another."""
+def frozen_array(
+    values: ArrayLike, dtype: type, shape: tuple[int, ...], what: str, wrong: type[PlacekitError] = InvalidProblemError
+) -> NDArray[Any]:
+    """Copy `values` into a read-only array of `dtype`; raise `wrong` with the name `what` if the shape is another."""
     try:
         array: NDArray[Any] = np.array(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidGraphError(f"{what} cannot be read as {np.dtype(dtype).name}: {error}") from error
+        raise wrong(f"{what} cannot be read as {np.dtype(dtype).name}: {error}") from error
     if array.shape != shape:
-        raise InvalidGraphError(f"{what} has shape {array.shape}; expected {shape}")
+        raise wrong(f"{what} has shape {array.shape}; expected {shape}")
     array.setflags(write=False)
     return array
 
@@ -176,7 +178,8 @@ class OpGraph:
         def settle(field: str, dtype: type, shape: tuple[int, ...], default: float | None = None) -> None:
             value = getattr(self, field)
             value = np.full(shape, default) if value is None else value
-            object.__setattr__(self, field, frozen_array(value, dtype, shape, f"graph {self.name!r}: {field}"))
+            array = frozen_array(value, dtype, shape, f"graph {self.name!r}: {field}", InvalidGraphError)
+            object.__setattr__(self, field, array)
 
         object.__setattr__(self, "op_names", tuple(self.op_names))
         object.__setattr__(self, "op_types", tuple(self.op_types))

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.errors import InvalidGraphError, InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, frozen_array, sum_by
 
 
@@ -69,17 +69,14 @@ class MemoryBlocks:
 
     def __post_init__(self) -> None:
         count = len(self.num_bytes)
-        try:
-            for name, dtype, length in (
-                ("num_bytes", np.float64, count),
-                ("is_weight", np.bool_, count),
-                ("offsets", np.int64, count + 1),
-                ("ops", np.int64, len(self.ops)),
-            ):
-                values = frozen_array(getattr(self, name), dtype, (length,), f"memory blocks: {name}")
-                object.__setattr__(self, name, values)
-        except InvalidGraphError as error:
-            raise InvalidProblemError(str(error)) from None
+        for name, dtype, length in (
+            ("num_bytes", np.float64, count),
+            ("is_weight", np.bool_, count),
+            ("offsets", np.int64, count + 1),
+            ("ops", np.int64, len(self.ops)),
+        ):
+            values = frozen_array(getattr(self, name), dtype, (length,), f"memory blocks: {name}")
+            object.__setattr__(self, name, values)
         bad = np.flatnonzero(~(np.isfinite(self.num_bytes) & (self.num_bytes >= 0)))
         if len(bad):
             raise InvalidProblemError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from placekit.model.errors import InvalidGraphError, InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import frozen_array
 from placekit.model.reprs import short_list
 from placekit.model.teams import checked_teams, forbidden_teams, team_name, teams_from_names, teams_of
@@ -99,13 +99,10 @@ class Placement(Mapping[str, str]):
 
     def __post_init__(self) -> None:
         shape = (len(self.op_names),)
-        try:
-            array = frozen_array(self.device_of_op, np.int64, shape, "placement: device_of_op")
-            if self.step_of_op is not None:
-                steps = frozen_array(self.step_of_op, np.int64, shape, "placement: step_of_op")
-                object.__setattr__(self, "step_of_op", steps)
-        except InvalidGraphError as error:
-            raise InvalidProblemError(str(error)) from None
+        array = frozen_array(self.device_of_op, np.int64, shape, "placement: device_of_op")
+        if self.step_of_op is not None:
+            steps = frozen_array(self.step_of_op, np.int64, shape, "placement: step_of_op")
+            object.__setattr__(self, "step_of_op", steps)
         bad = np.flatnonzero((array < 0) | (array >= len(self.device_names)))
         if bad.size:
             raise InvalidProblemError(

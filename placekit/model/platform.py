@@ -30,10 +30,6 @@ MAX_DEVICES = 8192
 """More devices than this are taken for a mistake, not for a machine."""
 
 
-def _frozen_mapping(values: Mapping[str, str]) -> Mapping[str, str]:
-    return MappingProxyType({str(key): str(value) for key, value in values.items()})
-
-
 @dataclass(frozen=True)
 class Device:
     """One placement target.
@@ -86,7 +82,8 @@ class Device:
                 f"device {self.name!r} has memory_bytes {self.memory_bytes}; it must be finite and > 0, or None"
             )
         object.__setattr__(self, "cores", tuple(int(core) for core in self.cores))
-        object.__setattr__(self, "properties", _frozen_mapping(self.properties))
+        properties = {str(key): str(value) for key, value in self.properties.items()}
+        object.__setattr__(self, "properties", MappingProxyType(properties))
         object.__setattr__(self, "members", tuple(self.members))
 
     @property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity, order_edges
 from placekit.model.costs import CostTable
-from placekit.model.errors import InvalidGraphError, InvalidProblemError, did_you_mean
+from placekit.model.errors import InvalidProblemError, did_you_mean
 from placekit.model.graph import OpGraph, components, frozen_array, number_by_first
 from placekit.model.memory import StageMemory
 from placekit.model.op_patterns import matching_ops
@@ -135,10 +135,7 @@ class Problem(Generic[O_co]):
         for name, default in (("colocation", np.arange(num_ops)), ("pinned", np.full(num_ops, UNPINNED))):
             value = getattr(self, name)
             value = default if value is None else value
-            try:
-                array = frozen_array(value, np.int64, (num_ops,), f"problem {self.name!r}: {name}")
-            except InvalidGraphError as error:
-                raise InvalidProblemError(str(error)) from None
+            array = frozen_array(value, np.int64, (num_ops,), f"problem {self.name!r}: {name}")
             object.__setattr__(self, name, array)
         bad = np.flatnonzero((self.pinned < UNPINNED) | (self.pinned >= self.platform.num_devices))
         if bad.size:

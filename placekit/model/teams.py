@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from placekit.model.errors import InvalidGraphError, InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import frozen_array
 from placekit.model.platform import Platform
 
@@ -96,10 +96,7 @@ def checked_teams(
     name.
     """
     num_devices = len(device_names)
-    try:
-        team = frozen_array(team_of_device, np.int64, (num_devices,), "placement: team_of_device")
-    except InvalidGraphError as error:
-        raise InvalidProblemError(str(error)) from None
+    team = frozen_array(team_of_device, np.int64, (num_devices,), "placement: team_of_device")
     for device, first in enumerate(team.tolist()):
         if not 0 <= first <= device or team[first] != first:
             raise InvalidProblemError(

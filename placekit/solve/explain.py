@@ -211,9 +211,10 @@ def explain(
         tell(step, what)
         what_ifs.append(_solve(changed, _carried(placement, changed), what, constraint, time_limit_s))
     worths = []
+    searched = objective if unchanged is None or unchanged.objective_s is None else unchanged.objective_s
     for step, (device, is_used) in enumerate(candidates, 2 + len(changes)):
         tell(step, f"without {problem.platform.device_names[device]}")
-        worths.append(_worth(problem, device, is_used, _least(objective, unchanged), time_limit_s))
+        worths.append(_worth(problem, device, is_used, min(objective, searched), time_limit_s))
     share = None if judged.score is None else judged.score.share
     bottleneck = max(judged.device_loads, key=lambda load: load.load_s)
     bounds = [each for each in (bound, unchanged.bound_s if unchanged else None) if each is not None]
@@ -235,12 +236,6 @@ def explain(
         worths=tuple(worths),
         verdict=verdict(problem, replace(answer, placement=placement) if isinstance(answer, Result) else placement),
     )
-
-
-def _least(objective_s: float, unchanged: WhatIf | None) -> float:
-    """Return the best objective known of the problem as it is."""
-    found = None if unchanged is None else unchanged.objective_s
-    return objective_s if found is None else min(objective_s, found)
 
 
 def _worth(problem: Problem, device: int, is_used: bool, now_s: float, time_limit_s: float) -> Worth:

@@ -68,12 +68,8 @@ def _relaxing(method: Method, problem: Problem) -> Callable[[Run], StopReason] |
     if problem.has_tight_blocks and method.supports(_without_shared_memory(problem)) is None:
         return partial(_work_without_shared_memory, method)
     if problem.has_direct_links and why_not(method, without_links(problem)) is None:
-        return partial(_work_without_links, method)
+        return lambda run: reason_of(run, work(method, run_without_links(run)))
     return None
-
-
-def _work_without_links(method: Method, run: Run) -> StopReason:
-    return reason_of(run, work(method, run_without_links(run)))
 
 
 def _without_both(problem: Problem) -> Problem:

@@ -73,39 +73,27 @@ class Stop(Protocol):
     @property
     def time_limit_s(self) -> float | None:
         """Seconds after which this criterion stops for sure; None for never."""
-        ...
+        return None
 
     @property
     def gap(self) -> float | None:
         """Relative gap at which this criterion stops; None for none."""
-        ...
+        return None
 
     def __call__(self, progress: Progress) -> StopReason | None:
         """Return why to stop now, or None to go on."""
         ...
 
 
-class _Combinable:
-    """Gives every criterion ``a | b``: stop when either says so; and the answers most of them share."""
-
-    __slots__ = ()
-
-    @property
-    def time_limit_s(self) -> float | None:
-        """Seconds after which this criterion stops for sure; None for never."""
-        return None
-
-    @property
-    def gap(self) -> float | None:
-        """Relative gap at which this criterion stops; None for none."""
-        return None
+class _Combinable(Stop):
+    """Criterion with ``a | b``: stop when either says so; it limits no memory unless it says otherwise."""
 
     @property
     def memory_limit_bytes(self) -> float | None:
         """Bytes that the process may hold; None for no limit."""
         return None
 
-    def __or__(self: Stop, other: Stop) -> AnyOf:
+    def __or__(self, other: Stop) -> AnyOf:
         return AnyOf((self, other))
 
 

@@ -85,7 +85,9 @@ def simulate_step(stages: Sequence[StageLoad], num_microbatches: int, schedule: 
         _check_interleaved(stages, num_microbatches)
     degrees = [stage.data_degree for stage in stages]
     first = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    passes_s = np.array([[_forward_s(stage), _backward_s(stage)] for stage in stages]) / chunks
+    forward_s = [(stage.forward_s + stage.transfer_s / 2) * stage.data_degree for stage in stages]
+    backward_s = [(stage.compute_s - stage.forward_s + stage.transfer_s / 2) * stage.data_degree for stage in stages]
+    passes_s = np.array([forward_s, backward_s]).T / chunks
     orders: list[list[_Task]] = []
     for s, stage in enumerate(stages):
         for r in range(stage.data_degree):
@@ -143,14 +145,6 @@ def simulate_step(stages: Sequence[StageLoad], num_microbatches: int, schedule: 
         peak_in_flight=peak,
         peak_bytes=fixed + peak * np.array([stage.held_bytes for stage in stages]),
     )
-
-
-def _forward_s(stage: StageLoad) -> float:
-    return (stage.forward_s + stage.transfer_s / 2) * stage.data_degree
-
-
-def _backward_s(stage: StageLoad) -> float:
-    return (stage.compute_s - stage.forward_s + stage.transfer_s / 2) * stage.data_degree
 
 
 def _check_interleaved(stages: Sequence[StageLoad], num_microbatches: int) -> None:
