@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 
+from placekit.cli.answers import kept_problem, result_file
 from placekit.cli.console import check_writable, print_line, refuse_overwriting, tell
 from placekit.cli.facts import model_facts
 from placekit.cli.launch import refuse_apart, servers
@@ -20,7 +21,6 @@ from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, many_stages_note, paragraphs, plain_table
-from placekit.cli.right_executor import require_serial
 from placekit.cli.task import read_placed, read_source
 from placekit.cli.units import format_count
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
@@ -30,13 +30,19 @@ from placekit.io.model import ModelSource
 from placekit.io.problem_json import read_problem
 from placekit.io.read_model import read_model
 from placekit.io.reading import read_json
-from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
+from placekit.io.result_json import read_result
+from placekit.model.errors import InvalidProblemError, PlacekitError, UnknownNameError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
-from placekit.model.sizes import format_bytes
+from placekit.model.sizes import format_bytes, format_seconds
+from placekit.objectives.serial_latency import SerialLatency
 from placekit.pytorch.source import TorchSource
+from placekit.solve.advice import LEAST_GAIN
+from placekit.solve.alternatives import alternatives_of
+from placekit.solve.result import Result
+from placekit.solve.verdict import serial_latency_s
 
 if TYPE_CHECKING:  # need openvino or torch
     from placekit.runtime.stages import StagePlan
@@ -113,7 +119,7 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     kind = "pipeline" if asked.to == _TORCH else "bundle"
     target = asked.target(model, placement, f"{model.stem}.{'hetero.json' if asked.hetero else kind}")
     if asked.hetero and not asked.force:
-        require_serial(placement, model, "HETERO")
+        _require_serial(placement, model, "HETERO")
     source, devices, placed = asked.placed(model, placement)
     if isinstance(source, TorchSource) and asked.to != _TORCH:
         source.load()  # raises, and says what to export to
@@ -273,7 +279,7 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
     if placed.problem is not None and to != "model-explorer":
         refuse_apart(to, placed.problem)
     if to in _SERIAL and takes_it and not asked.force:
-        require_serial(placement, model, _SERIAL[to])
+        _require_serial(placement, model, _SERIAL[to])
     written = _WRITERS[to](placed)
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
     paths = {f"wrote {kind}": path for kind, path in written.files.items()}
@@ -334,3 +340,48 @@ def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str], ch
     paths = {f"wrote {kind}": path for kind, path in written.items()}
     facts = {"between": between, "checked": checked} | paths
     yield from paragraphs(fact_lines(model_facts(source)), [table, *notes], fact_lines(facts))
+
+
+def _require_serial(placement: Path, model: Path, runtime: str) -> None:
+    """Refuse a placement that loses its gain if `runtime` runs its parts one after another.
+
+    A placement for a pipeline, or for devices that work at the same time, is slower there than its objective promises,
+    and often slower than one device alone. One whose result is not known was made by hand, for a reason of its own: it
+    is not looked at. The message has the time of one sample there, the promise, and the command that solves for it.
+    """
+    try:
+        result = read_result(result_file(placement))
+    except PlacekitError:
+        return
+    placed, promised = result.placement, result.objective
+    if placed is None or promised is None or result.objective_name == SerialLatency.name:
+        return
+    if len(set(placed.device_of_op.tolist())) == 1:
+        return
+    serial_s, alone = _as_it_runs(result)
+    if serial_s is not None and serial_s <= promised * (1 + LEAST_GAIN):
+        return
+    takes = "slower" if serial_s is None else f"{format_seconds(serial_s)} per sample"
+    raise InvalidProblemError(
+        f"{runtime} runs the parts of a placement one after another: {takes}, not the {format_seconds(promised)} of "
+        f"{result.objective_name}{alone}; solve for it with `placekit solve {model} --objective serial-latency` "
+        "and your other options, or export this one with --force"
+    )
+
+
+def _as_it_runs(result: Result) -> tuple[float | None, str]:
+    """Return the seconds of one sample that goes through the parts one by one, and how one device alone compares."""
+    problem = kept_problem(result.problem_hash)
+    if problem is None or result.placement is None:
+        return None if result.verdict is None else result.verdict.latency, ""
+    placed = Placement.from_mapping(problem, result.placement.as_dict())
+    serial_s = serial_latency_s(problem, placed)
+    try:
+        singles = alternatives_of(problem.replace(objective=SerialLatency(), contiguity=None))
+    except InvalidProblemError:
+        return serial_s, ""
+    known = [(each.objective_s, each.name) for each in singles if each.objective_s is not None]
+    if not known:
+        return serial_s, ""
+    seconds, name = min(known)
+    return serial_s, f", and {format_seconds(seconds)} on {name} alone"

@@ -1,4 +1,7 @@
-"""From a file and options to a problem: the one place that knows which option goes with which kind of file."""
+"""From a file and options to a problem, which ``placekit problem`` writes.
+
+This is the one place that knows which option goes with which kind of file.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from placekit.cli.console import check_writable, tell
 from placekit.cli.facts import cost_facts, model_facts, problem_facts
 from placekit.cli.objectives import ObjectiveChoice
-from placekit.cli.options import CostsOption, ShapeOption, parse_pairs
+from placekit.cli.options import CostsOption, JsonOption, ProblemArgument, ShapeOption, output_option, parse_pairs
 from placekit.cli.parameters import PLATFORM, shared
 from placekit.cli.platforms import MemoryLimits, PlatformChoice
 from placekit.cli.progress import StepBar
+from placekit.cli.render import fact_lines
 from placekit.cli.units import format_count
 from placekit.io.costs_json import read_costs
 from placekit.io.detect import kind_of_file
@@ -20,7 +25,7 @@ from placekit.io.model import ModelSource
 from placekit.io.model_inputs import parse_shape
 from placekit.io.openvino_graph import STATEFUL
 from placekit.io.placement_json import read_placement
-from placekit.io.problem_json import read_problem
+from placekit.io.problem_json import read_problem, write_problem
 from placekit.io.read_model import read_model
 from placekit.io.reading import blaming
 from placekit.io.result_json import read_result
@@ -194,3 +199,21 @@ def read_placed(path: Path, graph: OpGraph, platform: Platform, default_device: 
         raise InvalidFileError(f"{path}: this result has no placement")
     with blaming(path):
         return Placement.from_names(graph, platform, found.as_dict())
+
+
+def problem(
+    model: ProblemArgument,
+    *,
+    asked: TaskOptions,
+    output: Path | None = output_option("Problem file (default STEM.problem.json); - for stdout."),
+    as_json: JsonOption = False,
+) -> None:
+    """Write the problem of placing a model: graph, devices, costs, objective and limits in one file.
+
+    `placekit solve`, `learn`, `bench` and `explain` take the file like a model, without the model and its devices.
+    """
+    target = check_writable(output or Path(f"{model.stem}.problem.json"))
+    task = read_task(model, asked)
+    write_problem(task.problem, target)
+    document = task.facts | {"files": {"problem": str(target)}}
+    tell(as_json, document, [fact_lines(task.facts), "", fact_lines({"wrote problem": str(target)})])

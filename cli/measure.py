@@ -1,16 +1,17 @@
-"""``placekit time``: run a placement, and compare it with the runtime, single devices and its prediction."""
+"""``placekit profile``, ``calibrate`` and ``time``: measure ops, splits, and a placement beside the runtime's ways."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, tell
-from placekit.cli.facts import model_facts
+from placekit.cli.facts import cost_facts, describe_platform, model_facts
 from placekit.cli.options import (
     CostsOption,
     DefaultDeviceOption,
@@ -19,6 +20,7 @@ from placekit.cli.options import (
     PlacementArgument,
     SeedOption,
     ShapeOption,
+    output_option,
 )
 from placekit.cli.parameters import OUTPUT, option, shared
 from placekit.cli.platforms import PlatformChoice
@@ -27,14 +29,23 @@ from placekit.cli.render import fact_lines, many_stages_note, paragraphs, plain_
 from placekit.cli.task import cost_table, read_placed, read_source
 from placekit.cli.units import format_count, format_ms, format_time
 from placekit.cli.verdicts import verdict_lines
+from placekit.cli.views import kind_lines, slowest_table
 from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.calibration import Calibration
+from placekit.cost_models.calibration import calibrate as fit
+from placekit.cost_models.profiled import Profiled
+from placekit.cost_models.splits import calibration_splits
 from placekit.io.atomic import write_json
+from placekit.io.costs_json import write_costs
 from placekit.io.model import ModelSource
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.runtime.compare import PlacementTiming, time_placement
 from placekit.runtime.contenders import Executor, executor_named
 from placekit.runtime.series import Timings
+from placekit.runtime.splits import measure_splits
 from placekit.runtime.tensor_checks import OutputCheck
 from placekit.runtime.timing import Timing, TimingSettings
 
@@ -95,6 +106,111 @@ def flag_lines(timings: Timings) -> Iterator[RenderableType]:
 
 
 @dataclass(frozen=True)
+class ProfileOptions:
+    """Devices to measure on, and how."""
+
+    shape: ShapeOption = None
+    platform: PlatformChoice = field(default_factory=PlatformChoice)
+    repetitions: int = option(15, "Smallest number of measured inferences.", "N")
+    cache: CacheOption = True
+    seed: SeedOption = 0
+
+
+def profile(
+    model: ModelArgument,
+    *,
+    asked: ProfileOptions,
+    output: Path | None = output_option("Costs file (default STEM.costs.json); - for stdout."),
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the ops of a model on the devices of this machine, and write the costs."""
+    target = check_writable(output or Path(f"{model.stem}.costs.json"))
+    source = read_source(model, asked.shape)
+    devices = asked.platform.resolve(source)
+    measure = Profiled(repetitions=asked.repetitions, seed=asked.seed, cache=ProfileCache() if asked.cache else None)
+    with StepBar() as bar:
+        costs = measure.cost_table(source, devices, progress=bar)
+    write_costs(costs, source.graph, target)
+    tell(
+        as_json,
+        _cost_document(costs) | {"files": {"costs": str(target)}},
+        _profile_report(source, devices, costs, target),
+    )
+
+
+def _cost_document(costs: CostTable) -> dict[str, Any]:
+    sums = costs.op_time_s.sum(axis=0).tolist()
+    return {
+        "op_time_sum_s": dict(zip(costs.kinds, sums, strict=True)),
+        "memory_bytes": float(costs.op_memory_bytes.sum()),
+        "provenance": dict(costs.provenance),
+    }
+
+
+def _profile_report(
+    source: ModelSource, platform: Platform, costs: CostTable, target: Path
+) -> Iterator[RenderableType]:
+    yield from paragraphs(
+        fact_lines(model_facts(source) | {"platform": describe_platform(platform)} | cost_facts(costs)),
+        kind_lines(costs),
+        slowest_table(costs, source.graph.op_names),
+        fact_lines({"wrote costs": str(target)}),
+    )
+
+
+def calibrate(
+    model: ModelArgument,
+    *,
+    asked: MachineOptions,
+    timing: TimingOptions,
+    rounds: int = option(7, "Number of undisturbed rounds to measure, at least 3.", "N"),
+    output: Path | None = output_option("Costs file (default STEM.costs.json); - for stdout."),
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a few splits of a model, fit its costs to them, and say whether predictions become better."""
+    how = executor_named(timing.executor)
+    target = check_writable(output or Path(f"{model.stem}.costs.json"))
+    serial = how == "serial"
+    settings = timing.settings(
+        rounds, latency_s=timing.burst if serial else 0.0, throughput_s=0.0 if serial else timing.burst
+    )
+    source, chosen = asked.resolve(model)
+    if chosen.num_devices < 2:
+        raise InvalidProblemError(
+            f"calibrate measures splits between devices, and there is one, {chosen.device_names[0]}; give several "
+            "by -d, or --groups 2"
+        )
+    problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
+    with StepBar() as bar:
+        measured = measure_splits(
+            source, problem, calibration_splits(problem), how, Timing(settings, cache=None), progress=bar
+        )
+    found = fit(problem.costs, measured.splits, measured.circumstances())
+    write_costs(found.apply(problem.costs, source.graph), source.graph, target)
+    document = {"model": source.name} | found.to_dict() | {"files": {"costs": str(target)}}
+    tell(as_json, document, chain(_calibration_report(found, target), flag_lines(measured.timings)))
+
+
+def _calibration_report(found: Calibration, target: Path) -> Iterator[RenderableType]:
+    table = plain_table("split", "error before", "after, held out")
+    for name, before, after in zip(found.names, found.before.tolist(), found.after.tolist(), strict=True):
+        table.add_row(name, f"{before:+.1%}", f"{after:+.1%}")
+    yield table
+    yield ""
+    facts = {"mean error": f"{found.error_before:.1%} before, {found.error_after:.1%} after on held-out splits"}
+    if found.is_better:
+        values, spread = found.parameters, found.spread
+        for kind, scale, error in zip(found.kinds, values.op_scale, spread.op_scale, strict=True):
+            facts[f"ops, {kind}"] = f"x {scale:.3f} +- {error:.3f}"
+        facts["transfers"] = f"x {values.transfer_scale:.3f} +- {spread.transfer_scale:.3f}"
+        facts["moving"] = f"+ {values.transfer_s_per_byte * 1e9:.3g} +- {spread.transfer_s_per_byte * 1e9:.2g} s/GB"
+        facts["a stage"] = f"+ {values.stage_overhead_s * 1e6:.3g} +- {spread.stage_overhead_s * 1e6:.2g} us"
+    else:
+        facts["verdict"] = "predictions do not become better, so the costs stay as they were"
+    yield fact_lines(facts | {"wrote costs": str(target)})
+
+
+@dataclass(frozen=True)
 class ComparisonOptions:
     """Ways of running a model that a placement is compared with."""
 
@@ -150,7 +266,7 @@ def time(
         "check_precision": checked and checked.precision,
     }
     document = {"model": source.name} | timed.to_dict() | told | {"files": files}
-    tell(as_json, document, _report(source, timed, checked, files))
+    tell(as_json, document, _timing_report(source, timed, checked, files))
 
 
 def _checked(
@@ -163,7 +279,7 @@ def _checked(
     return require_equal_outputs(compile_plan(plan_stages(source, placement, platform)), executor, seed=seed)
 
 
-def _report(
+def _timing_report(
     source: ModelSource, timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[str, str]
 ) -> Iterator[RenderableType]:
     told = timed.to_dict()
