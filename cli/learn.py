@@ -21,6 +21,7 @@ from placekit.cli.options import (
     ProblemArgument,
     SeedOption,
     ShapeOption,
+    exit_code,
     output_option,
     parse_params,
 )
@@ -28,7 +29,6 @@ from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import LearnLine
 from placekit.cli.render import fact_lines
-from placekit.cli.search import exit_code
 from placekit.cli.solve import report
 from placekit.cli.task import TaskOptions, read_placed, read_source, read_task
 from placekit.cli.units import format_count, format_time

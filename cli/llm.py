@@ -17,11 +17,10 @@ from placekit.cli.console import check_writable, print_line, tell
 from placekit.cli.files import OutputFiles
 from placekit.cli.launch import launch_lines
 from placekit.cli.objectives import GoalChoice, OverlapOption
-from placekit.cli.options import JsonOption, OptionsFile, output_option
+from placekit.cli.options import JsonOption, OptionsFile, SearchOptions, exit_code, output_option
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.cli.platforms import MemoryLimits
 from placekit.cli.progress import SolveLine
-from placekit.cli.search import SearchOptions, exit_code
 from placekit.cli.serving_parts import Answer, answer_parts, model_told
 from placekit.cli.task import PinOption, parse_pins
 from placekit.cli.verdicts import with_verdict

@@ -16,11 +16,10 @@ from rich.text import Text
 from placekit.cli.answers import AT_ONCE_UP_TO
 from placekit.cli.console import tell
 from placekit.cli.files import OutputFiles, file_facts
-from placekit.cli.options import JsonOption, ProblemArgument, output_option
+from placekit.cli.options import JsonOption, ProblemArgument, SearchOptions, exit_code, output_option
 from placekit.cli.parameters import OUTPUT, SEARCH, option
 from placekit.cli.progress import SolveLine
 from placekit.cli.render import NUM_STAGES, choice_lines, fact_lines, paragraphs, result_lines, single_device_table
-from placekit.cli.search import SearchOptions, exit_code
 from placekit.cli.task import Task, TaskOptions, read_placed, read_task, read_tasks
 from placekit.cli.verdicts import all_cores_problem, verdict_lines, with_verdict
 from placekit.io.model import MODEL_SUFFIXES

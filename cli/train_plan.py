@@ -9,10 +9,9 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from placekit.cli.console import check_writable, refuse_overwriting, tell
-from placekit.cli.options import JsonOption, output_option
+from placekit.cli.options import JsonOption, SearchOptions, exit_code, output_option
 from placekit.cli.parameters import OBJECTIVE, PLATFORM, option
 from placekit.cli.progress import SolveLine
-from placekit.cli.search import SearchOptions, exit_code
 from placekit.cli.views import plan_parts
 from placekit.io.platform_toml import parse_memory
 from placekit.model.errors import InvalidProblemError

@@ -66,16 +66,8 @@ class Within:
 class LiftedRun(Run):
     """Run of another problem that passes its placements, and its bounds if they hold, to the run of this problem.
 
-    Parameters
-    ----------
-    outer
-        The run of this problem.
-    lift
-        The other problem.
-    seconds
-        Time limit of this run; None for all that is left.
-    seed
-        Seed of this run; None for the seed of `outer`.
+    The other problem is that of `lift`. Without `seconds` all that is left to `outer`, the run of this problem, is the
+    time limit; without a `seed` the one of `outer` counts.
     """
 
     def __init__(self, outer: Run, lift: Lift, seconds: float | None = None, seed: int | None = None) -> None:

@@ -27,14 +27,8 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 class OpenTable(Mapping[str, T], Generic[T]):
     """Values by name, of which others may add some.
 
-    Parameters
-    ----------
-    what
-        What the table holds, for messages: ``"method"``.
-    own
-        What comes with placekit.
-    read
-        Makes a value of an entry point of the group ``placekit.<what>s``; called when its name is first used.
+    `what` the table holds is for messages (``"method"``), and `own` comes with placekit. When the name of an entry
+    point of the group ``placekit.<what>s`` is first used, `read` makes its value.
     """
 
     def __init__(self, what: str, own: Mapping[str, T], read: Callable[[EntryPoint], T]) -> None:

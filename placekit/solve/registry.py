@@ -138,18 +138,10 @@ def _not_served(name: str, targets: Mapping[str, Target], objective: str) -> str
 
 
 class _ByObjective(Method):
-    """Method with a class of its own for each objective.
+    """Method with a class of its own for each objective, its `targets`.
 
-    Parameters
-    ----------
-    name
-        Name of the method.
-    targets
-        Class by objective.
-    argument, params
-        What it is made from. One of the classes must take them: which one is needed is known with the problem.
-    first
-        The objective whose class is asked first whether it does; None for any.
+    One of the classes must take `argument` and `params`: which one is needed is known with the problem. The class of
+    the objective `first` is asked first whether it does.
     """
 
     def __init__(
