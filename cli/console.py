@@ -108,10 +108,11 @@ def tell(as_json: bool, document: Mapping[str, Any], parts: Iterable[RenderableT
 def check_writable(path: Path) -> Path:
     """Return `path`; refuse an output that could not be written at the end of a long run."""
     try:
-        _check_writable(path)
+        lack = _lack_of(path)
     except (OSError, RuntimeError) as error:  # a name that is too long; a loop of links
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise PlacekitError(f"cannot write {path}: {reason}") from None
+        lack = str(error.strerror if isinstance(error, OSError) and error.strerror else error)
+    if lack is not None:
+        raise PlacekitError(f"cannot write {path}: {lack}")
     return path
 
 
@@ -122,15 +123,13 @@ def refuse_overwriting(output: Path, *inputs: Path) -> None:
             raise PlacekitError(f"-o {output}: it is an input; it would be overwritten")
 
 
-def _check_writable(path: Path) -> None:
+def _lack_of(path: Path) -> str | None:
+    """Return why a file cannot be written; None if it can."""
     if path.is_dir():  # and that is what the empty path means
-        raise PlacekitError(f"cannot write {path}: it is a folder")
+        return "it is a folder"
     if is_special(path):
-        if path != STDOUT and not os.access(path, os.W_OK):
-            raise PlacekitError(f"cannot write {path}: no permission")
-        return
+        return None if path == STDOUT or os.access(path, os.W_OK) else "no permission"
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise PlacekitError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK):
-        raise PlacekitError(f"cannot write {path}: no permission to write in {folder}")
+        return f"there is no folder {folder}"
+    return None if os.access(folder, os.W_OK) else f"no permission to write in {folder}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import RenderableType
@@ -41,9 +40,7 @@ class _LiveLine:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._is_shown:
             self._live.stop()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from placekit.cli.console import print_json
+from placekit.cli.console import tell
 from placekit.cli.options import JsonOption
 from placekit.cli.progress import StepBar
 from placekit.kernels import compiling, groups, prepare
@@ -16,8 +16,6 @@ def warm_up(as_json: JsonOption = False) -> None:
     with StepBar() as bar:
         prepare(*groups(), on_progress=lambda ready, count: bar(ready, count, "compiling kernels"))
     wall_s = perf_counter() - begin_s
-    if as_json:
-        print_json({"compile_s": compiling.total_s, "wall_s": wall_s})
-    else:
-        done = f"compiled in {compiling.total_s:.1f} s" if compiling.total_s else "compiled already"
-        print(f"kernels: {done}; {wall_s:.1f} s in all")
+    done = f"compiled in {compiling.total_s:.1f} s" if compiling.total_s else "compiled already"
+    told = {"compile_s": compiling.total_s, "wall_s": wall_s}
+    tell(as_json, told, [f"kernels: {done}; {wall_s:.1f} s in all"])

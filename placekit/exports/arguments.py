@@ -32,21 +32,10 @@ def runtime_arguments(
 ) -> RuntimeArguments:
     """Return what `runtime`, one of `ARGUMENT_RUNTIMES`, is started with to follow a placement.
 
-    Parameters
-    ----------
-    runtime
-        Its name.
-    graph, platform, placement
-        What is where.
-    served
-        What was planned to be served, as in the provenance of the costs of a served model: ``context``, ``sequences``,
-        ``chunk``, ``cache_precision``, ``headroom``, ``cards``, ``predicting_blocks`` and ``hosted_blocks``. What is
-        not there is left to the runtime.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A placement that the runtime cannot be told; the message says what it takes.
+    What was planned to be `served` is as in the provenance of the costs of a served model: ``context``, ``sequences``,
+    ``chunk``, ``cache_precision``, ``headroom``, ``cards``, ``predicting_blocks`` and ``hosted_blocks``. What is not
+    there is left to the runtime. Raises `UnsupportedProblemError`: a placement that the runtime cannot be told; the
+    message says what it takes.
 
     Examples
     --------

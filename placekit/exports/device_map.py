@@ -26,19 +26,11 @@ def device_map(
 ) -> dict[str, int | str]:
     """Return the device of every module that holds weights, by the shortest paths that tell them apart.
 
-    Parameters
-    ----------
-    graph, platform, placement
-        What is where. Accelerators are numbered in the order of the platform, hosts are ``"cpu"``.
-    module_of_op
-        ``[num_ops]`` path of the module of every op; the ops' own names if None.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A team, no op with weights, a module whose own weights are on two devices, or a placement that accelerate would
-        load but could not run: a block on two devices (without `module_of_op`, where only names of blocks are sure), or
-        inputs of an op on two devices outside of all modules that have an entry.
+    Accelerators are numbered in the order of the platform, hosts are ``"cpu"``. The path of the module of every op is
+    in `module_of_op`, ``[num_ops]``; the ops' own names if None. Raises `UnsupportedProblemError`: a team, no op with
+    weights, a module whose own weights are on two devices, or a placement that accelerate would load but could not run:
+    a block on two devices (without `module_of_op`, where only names of blocks are sure), or inputs of an op on two
+    devices outside of all modules that have an entry.
 
     Examples
     --------

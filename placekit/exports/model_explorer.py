@@ -77,25 +77,13 @@ def write_model_explorer(
     modules: Sequence[str] | None = None,
     op_time_s: NDArray[np.float64] | None = None,
 ) -> dict[str, str]:
-    """Write node data, and unless `source` is ONNX the graph that they belong to; return the files.
+    """Write node data to `target`, and unless `source` is ONNX the graph that they belong to; return the files.
 
-    Parameters
-    ----------
-    source
-        The model or problem file; Model Explorer opens ONNX, by its extension ``model-explorer-onnx``.
-    graph, placement, modules
-        As for `explorer_graph`.
-    target
-        Node data; the graph is written beside it, as ``STEM.graph.json``.
-    op_time_s
-        ``[num_ops]`` time of every op where it is placed; of ONNX files none is shown, whose nodes are not ops.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        No node of an ONNX file has the name of an op, or two files are asked for on stdout.
-    SolverUnavailableError
-        The package onnx is not installed.
+    The `source` is a model or problem file; Model Explorer opens ONNX, by its extension ``model-explorer-onnx``. The
+    graph is written beside the node data, as ``STEM.graph.json``; `graph`, `placement` and `modules` are as for
+    `explorer_graph`. Of `op_time_s`, ``[num_ops]`` times of the ops where they are placed, none is shown for ONNX,
+    whose nodes are not ops. Raises `UnsupportedProblemError`: no node of an ONNX file has the name of an op, or two
+    files are asked for on stdout; `SolverUnavailableError`: the package onnx is not installed.
     """
     if source.suffix.lower() == ".onnx":
         model = load_nodes(source, "model-explorer")

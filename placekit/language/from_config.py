@@ -41,21 +41,10 @@ _ENCODERS = re.compile(
 def read_config(path: Path, precision: str | None = None) -> ModelDescription:
     """Return the description of the model of a ``config.json``, or of the folder that has one.
 
-    Parameters
-    ----------
-    path
-        File or folder.
-    precision
-        Precision of weights: a name of `placekit.language.decoder.BITS`; that of the configuration if None.
-
-    Raises
-    ------
-    InvalidFileError
-        A file that is no configuration of a language model.
-    UnsupportedProblemError
-        A model that transformers does not know, or a module that may keep something which is not known.
-    SolverUnavailableError
-        transformers or torch is not installed.
+    The `precision` of weights is a name of `placekit.language.decoder.BITS`; that of the configuration if None. Raises
+    `InvalidFileError`: no configuration of a language model; `UnsupportedProblemError`: a model that transformers does
+    not know, or a module that may keep something which is not known; `SolverUnavailableError`: transformers or torch
+    is not installed.
     """
     if path.is_dir():
         path /= CONFIG if (path / CONFIG).exists() else next((each.name for each in path.glob(_DIFFUSION)), CONFIG)

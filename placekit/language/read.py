@@ -34,20 +34,11 @@ def read_description(
 ) -> ModelDescription:
     """Return the description of a model.
 
-    Parameters
-    ----------
-    name
-        Folder or ``config.json`` of transformers, a GGUF file, a name of `placekit.language.decoder.DECODERS`, or None
-        for numbers alone.
-    numbers
-        Fields of `placekit.language.decoder.Decoder` that replace those of the name.
-    precision
-        Precision of weights, a name of `placekit.language.decoder.BITS`; that of the file, or 16 bits, if None.
-
-    Raises
-    ------
-    PlacekitError
-        An unknown name, a file that cannot be read, or options that do not go with it.
+    Its `name` is a folder or ``config.json`` of transformers, a GGUF file, a name of
+    `placekit.language.decoder.DECODERS`, or None for numbers alone; `numbers` are fields of
+    `placekit.language.decoder.Decoder` that replace those of the name. The `precision` of weights is a name of
+    `placekit.language.decoder.BITS`; that of the file, or 16 bits, if None. Raises `PlacekitError`: an unknown name, a
+    file that cannot be read, or options that do not go with it.
     """
     path = None if name is None or name in DECODERS else Path(name)
     suffix = "" if path is None else path.suffix.lower()

@@ -194,20 +194,11 @@ def language_task(
 ) -> LanguageTask:
     """Return the problem of serving a model whose phases are graphs of the same ops.
 
-    Parameters
-    ----------
-    graphs
-        Graph by name of a phase of `serving`.
-    weight_bytes, cache_bytes, shared_weights, description
-        As of `LanguageTask`.
-    colocation
-        ``[num_ops]`` labels of what must stay together in any case.
-    together
-        Number of consecutive blocks that stay together.
-    pins
-        Device by pattern of ops, as of `Problem.pin`. Ops with different pins are not fused.
-
-    See `decoder_task` for the others, and for what is raised.
+    There is a graph for the name of every phase of `serving`. What must stay together in any case has one label in
+    `colocation`, ``[num_ops]``; `together` is the number of consecutive blocks that stay together. Devices by pattern
+    of ops, `pins`, are as of `Problem.pin`: ops with different pins are not fused. `weight_bytes`, `cache_bytes`,
+    `shared_weights` and `description` are as of `LanguageTask`; see `decoder_task` for the others, and for what is
+    raised.
     """
     if granularity not in GRANULARITIES:
         raise InvalidProblemError(f"granularity is {granularity!r}; it must be one of {', '.join(GRANULARITIES)}")

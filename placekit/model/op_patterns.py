@@ -16,19 +16,10 @@ _WILDCARDS = frozenset("*?[")
 def matching_ops(graph: OpGraph, pattern: str) -> list[int]:
     """Return the indices of the ops that `pattern` stands for, in graph order.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    pattern
-        The name of an op, whatever characters it has; else ``re:EXPRESSION``, a regular expression that must match a
-        whole name; else ``type:PATTERN``, a type of op, wildcards allowed; else a pattern of names with the wildcards
-        of a shell (``*``, ``?``, ``[0-9]``).
-
-    Raises
-    ------
-    InvalidProblemError
-        It stands for no op, or the regular expression is none.
+    A pattern is the name of an op, whatever characters it has; else ``re:EXPRESSION``, a regular expression that must
+    match a whole name; else ``type:PATTERN``, a type of op, wildcards allowed; else a pattern of names with the
+    wildcards of a shell (``*``, ``?``, ``[0-9]``). Raises `InvalidProblemError`: it stands for no op, or the regular
+    expression is none.
 
     Examples
     --------

@@ -75,18 +75,10 @@ def form_of(placement: Placement) -> Form:
 
 
 def alternatives_of(problem: Problem, whole: Problem | None = None) -> tuple[Alternative, ...]:
-    """Return every way of running a model without a split, scored by `evaluate`.
+    """Return every way of running a model without a split, scored by `evaluate`. O(kinds) evaluations.
 
-    Parameters
-    ----------
-    problem
-        The problem.
-    whole
-        The same model on one device of all cores of the machine; None where its costs are not known.
-
-    Notes
-    -----
-    O(kinds) evaluations.
+    The problem `whole` is of the same model on one device of all cores of the machine; None where its costs are not
+    known.
     """
     singles = tuple(_singles(problem))
     found = [*singles]

@@ -122,12 +122,7 @@ def transformer_problem(
 ) -> tuple[TrainingProblem, list[str]]:
     """Return the training problem of a named transformer, and a sentence for every assumption.
 
-    Raises
-    ------
-    UnknownNameError
-        No accelerator or transformer has that name.
-    InvalidProblemError
-        A field is no number.
+    Raises `UnknownNameError`: no accelerator or transformer has that name; `InvalidProblemError`: a field is no number.
 
     Examples
     --------
