@@ -28,7 +28,11 @@ MEASURING = frozenset(
     ("cost_models", "runtime", "test_execute.py", "test_measure.py", "test_measured_reward.py", "test_time.py")
 )
 """Folders and files whose tests time devices."""
-SOLVERS = Path(__file__).parent / "solvers"
+TESTS = Path(__file__).parent
+EXPORTING = tuple(
+    str(TESTS / name) for name in ("pytorch", "cli/test_llm.py", "io/test_tied.py", "language/test_model.py")
+)
+"""Folders and files whose tests export programs of torch: the first export of a process takes ten seconds."""
 WORKLOADS = Path(__file__).parents[2] / "shared" / "workloads" / "msr"
 
 
@@ -38,8 +42,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Where they are, they are an extra: workloads of our own have every behaviour of theirs.
 
-    Tests that time devices take turns anyhow, and would wait for each other. Those of a room of the solvers share
-    kernels that nothing else calls, which two processes would both compile.
+    Tests that time devices take turns anyhow, and would wait for each other; some of them export programs, too. Those
+    of a room of the solvers share kernels that nothing else calls, which two processes would both compile.
     """
     if not WORKLOADS.is_dir():
         extra = [item for item in items if "workloads" in getattr(item, "fixturenames", ())]
@@ -48,9 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "workloads" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
-        if not MEASURING.isdisjoint(item.path.parts):
+        if not MEASURING.isdisjoint(item.path.parts) or str(item.path).startswith(EXPORTING):
             item.add_marker(pytest.mark.xdist_group("devices"))
-        elif item.path.parent.parent == SOLVERS:
+        elif item.path.parent.parent == TESTS / "solvers":
             item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
 
 

@@ -55,7 +55,7 @@ def toml_of(document: dict[str, Any]) -> str:
     return "".join(f"{_quoted(str(key))} = {value(item)}\n" for key, item in document.items())
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(1000, marks=pytest.mark.slow)])
 def test_mutated_suites_are_planned_or_refused_by_name(tmp_path: Path, count: int) -> None:
     """Values of every sort in every place, and broken bytes; no family of any size is built."""
     path = tmp_path / "suite.toml"
@@ -107,7 +107,7 @@ def test_what_a_suite_must_not_ask_for(tmp_path: Path, old: str, new: str, told:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("count", [10, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5, pytest.param(1000, marks=pytest.mark.slow)])
 def test_damaged_rows_are_reported_or_refused_by_name(results: Path, tmp_path: Path, count: int) -> None:
     """Any value in any place, deep nesting, halves of characters, bytes that are none."""
     for name in ("problems", "rows.jsonl", "measured.jsonl"):

@@ -75,7 +75,9 @@ def test_outputs_that_can_be_no_file_are_refused_at_once(path: str, terminal: tu
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", [["devices"], ["devices", "--json"], ["zoo"], ["--help"]])
+@pytest.mark.parametrize(
+    "arguments", [pytest.param(["devices"], marks=pytest.mark.slow), ["devices", "--json"], ["zoo"], ["--help"]]
+)
 def test_a_full_stdout_is_one_line(arguments: list[str]) -> None:
     """No traceback, and no success."""
     with Path("/dev/full").open("w") as full:

@@ -71,7 +71,7 @@ def assert_orderly(done: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", list(USES))
-@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=pytest.mark.slow)])
 def test_commands_on_mutated_files_end_orderly(kind: str, count: int, call: Callable[..., Any], tmp_path: Path) -> None:
     """What is read is shown, solved, explained, drawn or refused."""
     made = documents()

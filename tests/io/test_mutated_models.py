@@ -44,7 +44,7 @@ def write_onnx(path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".xml", ".bin", ".onnx"])
-@pytest.mark.parametrize("count", [15, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.slow)])
 def test_damaged_models_are_read_or_refused_by_name(suffix: str, count: int, tmp_path: Path) -> None:
     """In the graph as in the weights."""
     model = tmp_path / ("m.onnx" if suffix == ".onnx" else "m.xml")
@@ -83,7 +83,7 @@ def test_external_data_lies_beside_the_model(tmp_path: Path) -> None:
         read_model(folder / "m.onnx")
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(1000, marks=pytest.mark.slow)])
 def test_damaged_cache_entries_are_whole_or_missing(count: int, tmp_path: Path) -> None:
     """Never something else than what was stored, and never an error: what is missing is measured again."""
     cache, stored = ProfileCache(tmp_path), {"a": np.arange(100.0), "b": np.array([True, False])}
@@ -101,7 +101,7 @@ def test_damaged_cache_entries_are_whole_or_missing(count: int, tmp_path: Path) 
     assert missing > count * 0.7
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(1000, marks=pytest.mark.slow)])
 def test_damaged_platforms_are_read_or_refused_by_name(count: int, tmp_path: Path) -> None:
     """The bytes of a platform file."""
     valid = (

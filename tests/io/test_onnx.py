@@ -133,7 +133,7 @@ def test_external_data_is_hashed_and_missed(mlp_onnx: Path) -> None:
         read_model(mlp_onnx)
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.slow)])
 def test_flipped_bytes_give_a_model_or_a_named_error(mlp_onnx: Path, count: int) -> None:
     """Files with a few altered bytes are read or refused on one line."""
     original = mlp_onnx.read_bytes()

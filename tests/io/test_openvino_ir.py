@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from limits import SOON_S
 from numpy.typing import NDArray
+from strategies import ALL
 
 from placekit.io.model import ModelSource
 from placekit.io.openvino_graph import settle_names
@@ -327,11 +328,11 @@ def _mutate(text: str, rng: random.Random) -> str:
     return text
 
 
-def test_two_hundred_mutations_give_a_model_or_a_named_error(small_cnn: Path) -> None:
+def test_mutations_give_a_model_or_a_named_error(small_cnn: Path) -> None:
     """Whatever is done to the XML, the reader returns a model or raises a PlacekitError on one line."""
     original = small_cnn.read_text()
-    read, refusals = 0, []
-    for seed in range(200):
+    read, refusals, count = 0, [], 200 if ALL else 40
+    for seed in range(count):
         small_cnn.write_text(_mutate(original, random.Random(seed)))
         try:
             assert isinstance(read_model(small_cnn), ModelSource)
@@ -339,7 +340,7 @@ def test_two_hundred_mutations_give_a_model_or_a_named_error(small_cnn: Path) ->
         except PlacekitError as error:
             refusals.append(str(error))
     assert not [text for text in refusals if "\n" in text]
-    assert 5 < read < 150  # both outcomes occur, or the mutations are too weak or too strong
+    assert count / 40 < read < count * 3 / 4  # both outcomes occur, or the mutations are too weak or too strong
 
 
 @pytest.mark.slow

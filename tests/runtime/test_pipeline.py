@@ -64,8 +64,9 @@ def test_random_placements_give_the_models_outputs(
             np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.zoo
-@pytest.mark.parametrize("name", ["bert_base", pytest.param("mobilenet_v2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["bert_base", "mobilenet_v2"])
 def test_zoo_models_run_as_pipelines(name: str, tmp_path: Path) -> None:
     """Real architectures with every op placed at random, dozens of stages, compute the same."""
     small: dict[str, dict[str, Any]] = {

@@ -105,7 +105,7 @@ def test_rounded_bounds_keep_their_certificate() -> None:
     assert "certificate" in verify(result, problem, max_steps=0)["bound"].detail
 
 
-@pytest.mark.parametrize("cases", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cases", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_quick_bounds_of_the_makespan_are_certified_or_found_again(cases: int) -> None:
     """Paths with the work between ops from scratch, shared work by its rows; with links, classes, pins and limits."""
     for problem in (random_problem(52, case, "makespan", (5, 20)) for case in range(cases)):
@@ -118,7 +118,7 @@ def test_quick_bounds_of_the_makespan_are_certified_or_found_again(cases: int) -
             assert value * (1 + BOUND_TOLERANCE) >= Fraction(bound_s)
 
 
-@pytest.mark.parametrize("cases", [40, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cases", [15, pytest.param(1000, marks=pytest.mark.slow)])
 def test_paths_know_direct_links_and_stay_below_the_optimum(cases: int) -> None:
     """Bounds of a makespan are of the problem with its links, which enumeration schedules."""
     drawn = (random_problem(53, case, "makespan") for case in itertools.count())
