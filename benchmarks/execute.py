@@ -34,14 +34,7 @@ logger = logging.getLogger(__name__)
 def measurable(jobs: Iterable[Job], rows: Mapping[str, Row], *, is_every: bool = False) -> list[Job]:
     """Return the jobs whose placements can be executed: of every problem and method label the best one.
 
-    Parameters
-    ----------
-    jobs
-        The jobs of a plan.
-    rows
-        Their rows, by case.
-    is_every
-        True for all of them, not only the best ones.
+    `rows` are those of the jobs, by case. `is_every` asks for all placements, not only the best ones.
     """
     able = [job for job in jobs if _can_run(job, rows.get(job.case.address))]
     if is_every:

@@ -24,7 +24,6 @@ from placekit.benchmarks.training import facts_of_training, why_not_training
 from placekit.io.file_hash import file_hash
 from placekit.io.reading import inside
 from placekit.model.errors import SolverUnavailableError
-from placekit.model.problem import Problem
 from placekit.solve.registry import METHODS, get_method
 from placekit.solve.relaxed import why_not
 from placekit.solvers.training_plan.solve import PLAN_METHODS
@@ -111,14 +110,7 @@ def make_plan(suite: Suite, results: Path) -> Plan:
     """Make the problems of a suite (or read those that an earlier run made), and list its cases.
 
     Left out are methods that are not installed, methods that do not support a problem, and parameter files that are
-    not there.
-
-    Parameters
-    ----------
-    suite
-        The suite.
-    results
-        The folder of results; problems and zoo models are kept there.
+    not there. Problems and zoo models are kept in the folder `results`.
     """
     jobs: dict[str, Job] = {}
     left_out: dict[str, None] = {}
@@ -160,19 +152,17 @@ def _isolated(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
 
 
 def _facts(suite: Suite, spec: ProblemSpec, problem: AnyProblem, path: Path) -> dict[str, Any]:
-    return {
+    facts = {
         "suite": suite.name,
         "suite_source": suite.source,
         "problem_file": path.as_posix(),
         "problem_address": problem_address(problem),
         "model": spec.model,
         "platform": spec.platform,
-        **(facts_of_training(problem) if isinstance(problem, TrainingProblem) else _facts_of(problem)),
     }
-
-
-def _facts_of(problem: Problem) -> dict[str, Any]:
-    return {
+    if isinstance(problem, TrainingProblem):
+        return facts | facts_of_training(problem)
+    return facts | {
         "objective": problem.objective.name,
         "variant": problem.objective.identity(),
         "contiguity": str(problem.contiguity),

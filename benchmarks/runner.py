@@ -19,7 +19,7 @@ from typing import Any
 
 from placekit.benchmarks.plan import Case, Job
 from placekit.benchmarks.solve_case import failed_row, solve_case
-from placekit.benchmarks.store import Store
+from placekit.benchmarks.store import Store, append_row
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class _RunningSuite:
 
     def keep(self, row: dict[str, Any]) -> None:
         """Write a row, and tell."""
-        self._store.append(row | {"num_workers": self._num_workers})
+        append_row(self._store.path, row | {"num_workers": self._num_workers})
         del self._left[row["case"]]
         self.tell(row)
 

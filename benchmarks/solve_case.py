@@ -40,15 +40,7 @@ _WARM: set[tuple[str, str, str]] = set()
 def solve_case(job: Job) -> dict[str, Any]:
     """Solve a case and return its row; an error becomes a row, too, so that a long sweep goes on.
 
-    Parameters
-    ----------
-    job
-        The case, and all that it needs.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        Ctrl-C: there is no row of a solve that was cut short.
+    Ctrl-C raises KeyboardInterrupt: there is no row of a solve that was cut short.
     """
     try:
         return _solve(job)
@@ -143,19 +135,13 @@ def _solve(job: Job) -> dict[str, Any]:
 
 
 def _placed(result: Result) -> dict[str, Any]:
+    """Return what a row says of the placement: of its teams nothing where there are none."""
     placement = result.placement
-    return {
-        "device_of_op": None if placement is None else placement.device_of_op.tolist(),
-        "step_of_op": None if placement is None or placement.step_of_op is None else placement.step_of_op.tolist(),
-        **_teams(placement),
-    }
-
-
-def _teams(placement: Placement | None) -> dict[str, Any]:
-    """Return the teams of a placement that has any; nothing is said of the others."""
-    if placement is None or placement.team_of_device is None:
-        return {}
-    return {"team_of_device": placement.team_of_device.tolist()}
+    if placement is None:
+        return {"device_of_op": None, "step_of_op": None}
+    step, team = placement.step_of_op, placement.team_of_device
+    told = {"device_of_op": placement.device_of_op.tolist(), "step_of_op": None if step is None else step.tolist()}
+    return told if team is None else told | {"team_of_device": team.tolist()}
 
 
 def _single_device(job: Job) -> dict[str, Any]:

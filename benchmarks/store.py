@@ -102,10 +102,6 @@ class Store:
             found[validated(model, row, f"{path}, line {number}").case] = row
         return found
 
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Append one row, durably; call it inside `locked`."""
-        append_row(self.path, row)
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only writer; the lock is the process's, so that it is gone when the process is, however it ends."""

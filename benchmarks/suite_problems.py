@@ -32,7 +32,7 @@ from placekit.io.reading import inside
 from placekit.io.workload_json import read_workload
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
-from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.model.errors import InvalidFileError, UnknownNameError
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Objective, get_objective
@@ -109,12 +109,7 @@ def settle(spec: ProblemSpec, results: Path) -> tuple[AnyProblem, Path]:
 def declared_problems(suite: Suite, results: Path) -> Iterator[ProblemSpec]:
     """Yield the problems of a suite: every model with every platform, objective and contiguity that it goes with.
 
-    Parameters
-    ----------
-    suite
-        The suite.
-    results
-        Zoo models are built below this folder.
+    Zoo models are built below the folder `results`.
     """
     from placekit.benchmarks.generators.drawn import drawn_models
 
@@ -193,9 +188,10 @@ def _generate(family: str, params: dict[str, Any], seed: int, goal: _Goal) -> Pr
     from placekit.benchmarks.generators.drawn import draw_problem
     from placekit.benchmarks.generators.families import generate
     from placekit.benchmarks.generators.shops import SHOPS
+    from placekit.benchmarks.training import params_checked
 
     objective = goal.objective
-    try:
+    with params_checked(family, params):
         if family == DRAWN:
             drawn: dict[str, Any] = {"split": "test", "seed": 0, "objective": objective and objective.name} | params
             made = draw_problem(drawn.pop("split"), drawn.pop("seed"), seed, **drawn)
@@ -203,10 +199,6 @@ def _generate(family: str, params: dict[str, Any], seed: int, goal: _Goal) -> Pr
             made = SHOPS[family](seed=seed, **params)
         else:
             made = generate(family, seed=seed, objective=objective, **params)
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, PlacekitError):
-            raise
-        raise InvalidProblemError(f"family {family!r} cannot be made from {params}: {error}") from None
     if objective is not None and made.objective != objective:
         made = made.replace(objective=objective)
     return made if goal.contiguity is None else made.replace(contiguity=Contiguity(goal.contiguity))
@@ -218,6 +210,7 @@ class _Sources:
     def __init__(self, suite: Suite, results: Path) -> None:
         self._suite = suite
         self._results = results
+        self._platforms = suite.content.platform or (PlatformEntry(name="default"),)
         self._read_model = cache(self._read)
         self._costs_of = cache(self._costs)
 
@@ -264,7 +257,7 @@ class _Sources:
         if kind != "model":
             raise InvalidFileError(f"{path}: a {kind} file is no model of a suite")
         zoo = json.dumps(declared) if "zoo" in declared else None
-        for platform in self._suite.content.platform or (PlatformEntry(name="default"),):
+        for platform in self._platforms:
             for goal in goals:
                 declaration = declared | {"platform": self._declared(platform, model)} | goal.declared()
                 build = partial(self._from_model, path, zoo, model, platform, goal)
@@ -291,7 +284,7 @@ class _Sources:
 
     def _from_model(self, path: Path, zoo: str | None, model: str, platform: PlatformEntry, goal: _Goal) -> Problem:
         source = self._read_model(path, zoo)
-        devices, costs = self._costs_of(path, zoo, model, platform.name)
+        devices, costs = self._costs_of(path, zoo, model, platform)
         chosen = {} if goal.objective is None else {"objective": goal.objective}
         return source.problem(devices, costs, contiguity=goal.contiguity, **chosen)
 
@@ -304,15 +297,12 @@ class _Sources:
             return build(declared["zoo"], path, seed=declared["seed"], **declared["params"]).source
         return read_model(path)
 
-    def _costs(self, path: Path, zoo: str | None, model: str, platform_name: str) -> tuple[Platform, CostTable]:
-        entries = self._suite.content.platform or (PlatformEntry(name="default"),)
-        entry = next(each for each in entries if each.name == platform_name)
+    def _costs(self, path: Path, zoo: str | None, model: str, entry: PlatformEntry) -> tuple[Platform, CostTable]:
         source = self._read_model(path, zoo)
         if entry.costs == PUBLISHED:
             from placekit.cost_models.accelerator import two_kind_costs
 
-            platform, costs = two_kind_costs(source, json.loads(zoo)["zoo"] if zoo is not None else model)
-            return platform, costs
+            return two_kind_costs(source, json.loads(zoo)["zoo"] if zoo is not None else model)
         platform = self._platform(entry, source)
         if entry.costs in COST_MODELS:
             return platform, get_cost_model(entry.costs, platform).cost_table(source, platform)

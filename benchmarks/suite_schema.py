@@ -13,6 +13,8 @@ Seed = Annotated[Whole, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Evaluations = Annotated[Whole, Field(ge=1)]
+Names = Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)]
 TRAINING_PLAN = "training-plan"
 """Objective of training problems, which have no other."""
 
@@ -60,10 +62,10 @@ class ModelEntry(_Strict):
     format: Literal["xml", "pt2"] = "xml"
     family: Name | None = None
     params: FreeForm = {}
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
+    seeds: Seeds = (0,)
     machines: Annotated[tuple[Machine, ...], Field(strict=False)] = ()
     bandwidth_gib_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+    objectives: Names | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -120,7 +122,7 @@ class PlatformEntry(_Strict):
     file: Name | None = None
     devices: Name | None = None
     groups: Annotated[Whole, Field(ge=1)] | None = None
-    precision: Name | Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] = "f32"
+    precision: Name | Names = "f32"
     costs: Name = "profiled"
 
     @model_validator(mode="after")
@@ -140,7 +142,7 @@ class ObjectiveEntry(_Strict):
 
     name: Name
     params: FreeForm = {}
-    contiguity: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+    contiguity: Names | None = None
 
 
 _WRITTEN = frozenset({"mps"})
@@ -177,13 +179,13 @@ class MethodEntry(_Strict):
     params: FreeForm = {}
     files: dict[str, Name] = {}
     warm_start: Name | None = None
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] | None = None
+    seeds: Seeds | None = None
     time_limit_s: Seconds | None = None
     gap: Ratio | None = None
     max_evaluations: Evaluations | None = None
-    objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
-    contiguity: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
-    models: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+    objectives: Names | None = None
+    contiguity: Names | None = None
+    models: Names | None = None
 
     @model_validator(mode="after")
     def _says_its_files(self) -> Self:
@@ -219,7 +221,7 @@ class SuiteModel(_Strict):
     measure: bool | Literal["every", "outputs", "verdicts"] = False
     baselines: bool = False
     isolate: bool = False
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
+    seeds: Seeds = (0,)
     time_limit_s: Seconds = 60.0
     gap: Ratio | None = None
     max_evaluations: Evaluations | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -27,31 +28,31 @@ FAMILIES: Mapping[str, Callable[..., TrainingProblem]] = MappingProxyType(
 def training_problems(
     entry: ModelEntry, path: Path | None = None
 ) -> Iterator[tuple[str, Callable[[], TrainingProblem]]]:
-    """Yield for every machine of an entry what it is called, and what makes the problem.
-
-    Parameters
-    ----------
-    entry
-        A model with machines.
-    path
-        The file, unless it is a family.
-    """
+    """Yield for every machine of an entry its name, and a maker of the problem: from the file `path`, or generated."""
     for devices, memory_gib in entry.machines:
+        name = f"{devices} x {memory_gib:g} GiB"
         machine: dict[str, Any] = {"num_devices": devices, "memory_bytes": memory_gib * GIB}
         if path is None:
-            yield f"{devices} x {memory_gib:g} GiB", partial(_generate, str(entry.family), dict(entry.params), machine)
+            yield name, partial(_generate, str(entry.family), dict(entry.params), machine)
             continue
         if entry.bandwidth_gib_per_s is not None:
             machine["bandwidth_bytes_per_s"] = entry.bandwidth_gib_per_s * GIB
-        yield f"{devices} x {memory_gib:g} GiB", partial(read_piper, path, **machine)
+        yield name, partial(read_piper, path, **machine)
 
 
 def _generate(family: str, params: dict[str, Any], machine: dict[str, Any]) -> TrainingProblem:
     if family not in FAMILIES:
         raise UnknownNameError(f"no family {family!r} of training problems; there are {', '.join(FAMILIES)}")
-    try:
+    with params_checked(family, params):
         return FAMILIES[family](**params, **machine)
-    except (TypeError, ValueError) as error:
+
+
+@contextmanager
+def params_checked(family: str, params: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what Python says of the wrong parameters of a family into an error that names both."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PlacekitError):
             raise
         raise InvalidProblemError(f"family {family!r} cannot be made from {params}: {error}") from None

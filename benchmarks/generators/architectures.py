@@ -62,22 +62,14 @@ class _Builder:
             pooled = self.add("ReduceMean", [x], (batch, channels), math.prod(self.shapes[x]))
             x = self.product(pooled, classes)
         self.add("Result", [x], self.shapes[x], 0)
-        readers: dict[int, list[int]] = {}
-        for op, inputs in enumerate(self.inputs):
-            for producer in inputs:
-                readers.setdefault(producer, []).append(op)
-        producers = sorted(readers)
-        return OpGraph(
-            name=name,
-            op_names=tuple(f"{op_type}_{op}" for op, op_type in enumerate(self.types)),
-            op_types=tuple(self.types),
-            tensor_producer=np.array(producers, dtype=np.int64),
-            consumer_offsets=np.cumsum([0, *(len(readers[op]) for op in producers)], dtype=np.int64),
-            consumers=np.array([op for producer in producers for op in readers[producer]], dtype=np.int64),
-            tensor_bytes=np.array([_BYTES * math.prod(self.shapes[op]) for op in producers], dtype=np.float64),
+        names = [f"{op_type}_{op}" for op, op_type in enumerate(self.types)]
+        edges = [(names[producer], names[op]) for op, inputs in enumerate(self.inputs) for producer in inputs]
+        sizes = [_BYTES * math.prod(shape) for shape in self.shapes]
+        graph = OpGraph.from_edges(names, edges, name=name, op_types=self.types, output_bytes=sizes)
+        return graph.replace(
             op_flops=np.array(self.flops),
             op_weight_bytes=np.array(self.weights),
-            tensor_shapes=tuple(self.shapes[op] for op in producers),
+            tensor_shapes=tuple(self.shapes[op] for op in graph.tensor_producer),
         )
 
 

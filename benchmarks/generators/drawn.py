@@ -34,7 +34,7 @@ from placekit.benchmarks.generators.families import (
 )
 from placekit.benchmarks.suite_schema import DrawEntry, ModelEntry
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.graph import OpGraph
+from placekit.model.graph import OpGraph, sum_by
 from placekit.model.platform import Link
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective, SerialLatency, Throughput
@@ -172,7 +172,7 @@ def _with_costs(graph: OpGraph, rng: np.random.Generator, setting: _Setting) -> 
     objective = setting.objective
     num_kinds = 1 if setting.is_equal else min(setting.num_devices, int(rng.integers(2, len(SLOWNESS) + 1)))
     has_host = objective.has_pipeline or bool(rng.random() < 0.5)
-    written = np.bincount(graph.tensor_producer, weights=graph.tensor_bytes, minlength=graph.num_ops)
+    written = sum_by(graph.tensor_producer, graph.tensor_bytes, graph.num_ops)
     base = np.maximum(graph.op_flops / _FLOPS_PER_BYTE, written + graph.op_weight_bytes)
     base = base + max(float(base.mean()), 1.0) * 0.05 * rng.random()  # what it takes to launch anything
     types, type_of_op = np.unique(graph.op_types, return_inverse=True)

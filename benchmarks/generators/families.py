@@ -21,7 +21,7 @@ from placekit.benchmarks.generators import shapes
 from placekit.benchmarks.generators.shapes import Topology
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.graph import OpGraph
+from placekit.model.graph import OpGraph, sum_by
 from placekit.model.platform import Device, Link, Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Objective, Throughput
@@ -148,20 +148,7 @@ def generate(
 
 
 def require_ranges(whose: str, *values: tuple[str, int, int, int]) -> None:
-    """Refuse a value that is out of its range.
-
-    Parameters
-    ----------
-    whose
-        What the values belong to, for the message.
-    *values
-        Name, value, smallest and largest of each.
-
-    Raises
-    ------
-    InvalidProblemError
-        The first value that is out of its range.
-    """
+    """Raise InvalidProblemError for the first of (name, value, smallest, largest) that is out of its range."""
     for what, value, least, most in values:
         if not least <= value <= most:
             raise InvalidProblemError(f"{whose}: {what} is {value}; it must be >= {least} and <= {most}")
@@ -194,30 +181,13 @@ def on_accelerators(
 ) -> Problem:
     """Return a graph on accelerators whose kinds take turns, and a CPU that pays no transfers.
 
-    Parameters
-    ----------
-    graph
-        The graph, with sizes.
-    times
-        ``[num_ops, num_kinds + 1]`` seconds of every op on every kind and on the CPU.
-    links
-        Link of every kind of accelerator, in the order of `times`.
-    num_devices
-        Number of accelerators.
-    objective
-        What to minimise.
-    memory_factor
-        Memory of an accelerator as a multiple of its fair share, with the largest op on top; None for no limit.
-    has_host
-        Whether there is the CPU.
-    provenance
-        Where the costs come from.
+    Columns of `times` ``[num_ops, num_kinds + 1]`` are the kinds of accelerator in the order of `links`, and the CPU,
+    which is left out without `has_host`. `memory_factor` is that of `generate`.
     """
-    op_memory = graph.op_weight_bytes + np.bincount(
-        graph.tensor_producer, weights=graph.tensor_bytes, minlength=graph.num_ops
-    )
-    limit = None if memory_factor is None else memory_factor * float(op_memory.sum()) / num_devices
-    limit = None if limit is None else limit + float(op_memory.max())
+    op_memory = graph.op_weight_bytes + sum_by(graph.tensor_producer, graph.tensor_bytes, graph.num_ops)
+    limit = None
+    if memory_factor is not None:
+        limit = memory_factor * float(op_memory.sum()) / num_devices + float(op_memory.max())
     kinds = list(links)
     devices = [Device(f"ACC.{d}", kinds[d % len(links)], memory_bytes=limit) for d in range(num_devices)]
     transfers = [links[kind].time_s(graph.tensor_bytes) for kind in kinds]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
+from placekit.benchmarks.report.groups import Group, labels_of, objectives_of, runtime_s
 from placekit.benchmarks.report.measured import prediction
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import (
@@ -51,19 +51,16 @@ def style_of(label: str, labels: Sequence[str]) -> dict[str, Any]:
 def plot_anytime(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
     """Draw the median gap to the best proven bound over time, per method; the time of a warm start is included."""
     groups = [group for group in groups if group.bound_s is not None]
-    ends = [
-        row["runtime_s"] + (row["warm_start_s"] or 0.0) for g in groups for row in g.all_rows if row["error"] is None
-    ]
+    ends = [runtime_s(row) for group in groups for row in group.all_rows if row["error"] is None]
     times_s = np.geomspace(1e-3, max([*ends, 1.0]), 160)
     labels = labels_of(groups)
     ax = axes_or_new(ax, 7.2, 3.2)
     for label in labels:
         curves = [
-            anytime_gap([(line[0], line[1], line[2]) for line in row["trace"]], group.bound_s, times_s - before)
+            anytime_gap(row["trace"], group.bound_s, times_s - (row["warm_start_s"] or 0.0))
             for group in groups
             for row in group.rows.get(label, ())
             if row["error"] is None and group.bound_s is not None
-            for before in [row["warm_start_s"] or 0.0]
         ]
         if curves:
             gaps = np.median(curves, axis=0) * 100 + 1e-3
@@ -118,15 +115,7 @@ class Section:
 
 
 def sections(groups: Sequence[Group], measured: Mapping[str, Row]) -> tuple[Section, ...]:
-    """Return the sections of the report.
-
-    Parameters
-    ----------
-    groups
-        The rows, grouped by problem.
-    measured
-        What was measured for real, by case.
-    """
+    """Return the sections of the report from the rows by problem, and from rows of measurements by case."""
     return (*_front(groups), *_measured(groups, measured), *_problems(groups, measured), *_back(groups))
 
 

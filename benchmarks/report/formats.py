@@ -13,15 +13,20 @@ NOTHING = "-"
 """Stands for what is not known."""
 
 
-def milliseconds(time_s: float | None) -> str:
-    """Return a time in milliseconds, five significant digits.
+def milliseconds(time_s: float | None, digits: int = 5) -> str:
+    """Return a time in milliseconds with `digits` significant digits.
 
     Examples
     --------
     >>> milliseconds(0.0376642), milliseconds(None)
     ('37.664', '-')
     """
-    return NOTHING if time_s is None or not math.isfinite(time_s) else f"{time_s * 1e3:.5g}"
+    return NOTHING if time_s is None or not math.isfinite(time_s) else f"{time_s * 1e3:.{digits}g}"
+
+
+def times(ratio: float | None) -> str:
+    """Return a speedup."""
+    return NOTHING if ratio is None else f"{ratio:.2f}x"
 
 
 def seconds(time_s: float | None) -> str:

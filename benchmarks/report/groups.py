@@ -205,6 +205,11 @@ def objectives_of(groups: Iterable[Group]) -> dict[str, list[Group]]:
     return found
 
 
+def runtime_s(row: Row) -> float:
+    """Return the time of a run, with that of its warm start."""
+    return float((row.get("runtime_s") or 0.0) + (row.get("warm_start_s") or 0.0))
+
+
 def _spent_s(row: Row) -> float:
     """Return when a run had its best placement, with the time of its warm start."""
     return (row["time_to_best_s"] or 0.0) + (row["warm_start_s"] or 0.0)

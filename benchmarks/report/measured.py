@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from placekit.benchmarks.report.formats import NOTHING, count, percent
+from placekit.benchmarks.report.formats import NOTHING, count, percent, times
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import Table, Titled
 from placekit.benchmarks.store import Row
@@ -53,7 +53,7 @@ def timing(source: Source) -> Titled:
             (
                 row["model"],
                 f"{row['label']}, {row['executor']}",
-                *(_times(ratios.get(name)) for name in others),
+                *(times(ratios.get(name)) for name in others),
                 _noise(row),
             )
             for row, ratios in zip(mine, over, strict=True)
@@ -77,7 +77,7 @@ def verdicts(source: Source) -> Titled:
             held = "yes" if measured <= 1 + told["error"] else "missed a gain"
         lines.append(
             (
-                row["model"], told["choice"] or "none", _times(told["gain"]), percent(told["error"]), _times(measured),
+                row["model"], told["choice"] or "none", times(told["gain"]), percent(told["error"]), times(measured),
                 NOTHING if told["measured_iqr"] is None else f"{told['measured_iqr']:.2f}", held, _noise(row),
             )
         )  # fmt: skip
@@ -113,10 +113,6 @@ def prediction(source: Source) -> Titled:
         )
     heads = ("executor", "platform", "models", "placements", "mean error", "median", "largest", "rank within a model")
     yield None, Table(heads, tuple(lines), num_text=2)
-
-
-def _times(ratio: float | None) -> str:
-    return NOTHING if ratio is None else f"{ratio:.2f}x"
 
 
 def _noise(row: Row) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import linregress
 
-from placekit.benchmarks.report.formats import NOTHING, count, percent, seconds
-from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
+from placekit.benchmarks.report.formats import NOTHING, count, milliseconds, percent, seconds
+from placekit.benchmarks.report.groups import Group, labels_of, objectives_of, runtime_s
 from placekit.benchmarks.report.measured import outputs, prediction, timing, verdicts
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import CLOSE, Table, Titled
@@ -73,7 +73,7 @@ def instances(source: Source) -> Titled:
                 known = [time for time in times if time is not None]
                 cell += f"; {seconds(median(known))}" if known else ""
             cells.append(cell)
-        lines.append((group.model, _milliseconds(group.bound_s), *cells))
+        lines.append((group.model, milliseconds(group.bound_s, 4), *cells))
     bounded = [group for group in groups if group.bound_s is not None]
     totals = [f"{there[label]} of {sum(label in group.rows for group in bounded)}" for label in labels]
     lines.append((f"within {CLOSE:.0%}", "", *totals))
@@ -107,9 +107,7 @@ def spread(source: Source) -> Titled:
                         f"{max(above):,.1f}" if above else NOTHING,
                         f"{without}" if without else "",
                         f"{proven}" if proven else "",
-                        seconds(
-                            median((row.get("runtime_s") or 0.0) + (row.get("warm_start_s") or 0.0) for row in runs)
-                        ),
+                        seconds(median(map(runtime_s, runs))),
                         ", ".join(f"{limit:g} s" for limit in limits),
                     ),
                 )
@@ -201,7 +199,7 @@ def growth_rows(groups: Iterable[Group]) -> list[dict[str, Any]]:
                     "family": group.model.rpartition("-")[0],
                     "method": row["label"],
                     "num_ops": row["num_ops"],
-                    "time_s": row["runtime_s"] + (row["warm_start_s"] or 0.0),
+                    "time_s": runtime_s(row),
                     "memory_bytes": row.get("memory_bytes"),
                     "ended": "limit" if row["stop_reason"] == StopReason.TIME else ended,
                 }
@@ -341,10 +339,6 @@ def _over(rows: Sequence[Row], best: float | None) -> str:
         return NOTHING
     value = rows[0]["objective_s"]
     return "no plan" if value is None else f"{value / best:.3f}" if best else f"{value:.6g}"
-
-
-def _milliseconds(time_s: float | None) -> str:
-    return NOTHING if time_s is None else f"{time_s * 1e3:.4g}"
 
 
 def _megabytes(num_bytes: float | None) -> str:

@@ -15,8 +15,9 @@ from placekit.benchmarks.report.formats import (
     percent,
     seconds,
     spread,
+    times,
 )
-from placekit.benchmarks.report.groups import Group, labels_of
+from placekit.benchmarks.report.groups import Group, labels_of, runtime_s
 from placekit.benchmarks.statistics import mean_interval, shares_within, time_to_gap_s
 from placekit.benchmarks.store import Row
 from placekit.solve.registry import METHODS
@@ -59,9 +60,7 @@ def overview_table(groups: Sequence[Group]) -> Table:
     for group in groups:
         row, best, bound = group.all_rows[0], group.best, group.bound
         gap = None if best is None or bound is None else relative_gap(best["objective_s"], bound[0])
-        speedup = NOTHING
-        if best is not None and best["objective_s"] and group.single_s is not None:
-            speedup = f"{group.single_s / best['objective_s']:.2f}x"
+        speedup = group.single_s / group.best_s if group.best_s and group.single_s is not None else None
         rows.append(
             (
                 group.model,
@@ -72,7 +71,7 @@ def overview_table(groups: Sequence[Group]) -> Table:
                 f"{row['num_devices']}",
                 milliseconds(group.single_s),
                 milliseconds(group.best_s),
-                speedup,
+                times(speedup),
                 milliseconds(group.bound_s),
                 percent(gap),
             )
@@ -132,7 +131,7 @@ def across_table(groups: Sequence[Group]) -> Table:
         bounded = [group for group in mine if group.bound_s is not None]
         gaps = {group.address: [_gap(row, group) for row in group.rows[label]] for group in bounded}
         runs = [row for group in mine for row in group.rows[label]]
-        times = [
+        reached = [
             time for group in mine for row in group.rows[label] if (time := _time_to_close(group, row)) is not None
         ]
         estimate = mean_interval(gaps) if gaps else None
@@ -147,9 +146,9 @@ def across_table(groups: Sequence[Group]) -> Table:
             percent(best[label]),
             percent(close[label]),
             f"{sum(any(row['status'] == Status.OPTIMAL for row in group.rows[label]) for group in mine)}",
-            seconds(_middle(times)),
-            f"{len(times)}/{len(runs)}",
-            seconds(_middle([_runtime_s(row) for row in runs])),
+            seconds(_middle(reached)),
+            f"{len(reached)}/{len(runs)}",
+            seconds(_middle([runtime_s(row) for row in runs])),
             f"{empty}",
             f"{errors}",
         )
@@ -172,11 +171,6 @@ def family_of(row: Row) -> str:
 def _gap(row: Row, group: Group) -> float:
     gap = relative_gap(row["objective_s"], group.bound_s)
     return 1.0 if gap is None else gap
-
-
-def _runtime_s(row: Row) -> float:
-    """Return the time of a run, with that of its warm start."""
-    return float((row.get("runtime_s") or 0.0) + (row.get("warm_start_s") or 0.0))
 
 
 def machine_table(groups: Sequence[Group]) -> Table:
@@ -209,8 +203,7 @@ def _time_to_close(group: Group, row: Row) -> float | None:
     """Return when a run came close to the best known objective, with the time of its warm start; None if never."""
     if group.best_s is None or row["error"] is not None:
         return None
-    trace = [(time, objective, bound) for time, objective, bound in row["trace"]]
-    time_s = time_to_gap_s(trace, group.best_s, CLOSE)
+    time_s = time_to_gap_s(row["trace"], group.best_s, CLOSE)
     return None if time_s is None else time_s + (row["warm_start_s"] or 0.0)
 
 
