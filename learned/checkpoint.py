@@ -103,13 +103,7 @@ def write_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read the checkpoint in `path`.
-
-    Raises
-    ------
-    InvalidFileError
-        No such file, no checkpoint, or one of another version.
-    """
+    """Read the checkpoint in `path`; InvalidFileError if there is none, or one of another version."""
     if not Path(path).exists():
         raise InvalidFileError(f"{path}: no such file")
     content = read_bytes(path)

@@ -15,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.learned.kernels import batch_infeasibility, line_up
-from placekit.learned.rewards import Reward, RewardStopped, judge_reward
-from placekit.model.contiguity import Contiguity
+from placekit.learned.rewards import Reward, RewardStopped
+from placekit.model.contiguity import Contiguity, edges_along_order
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.model.graph import number_by_first, topological_order
+from placekit.model.graph import all_by, number_by_first, topological_order
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import BatchScore
 from placekit.objectives.makespan.instance import csr_offsets, instance_of
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.scoring import batch_score_of
 
 INFEASIBLE_COST = 2.0
 """Cost of a placement that only just breaks a constraint, in units of the best single device."""
@@ -84,7 +85,7 @@ class Environment:
         group_of_op: NDArray[np.int64] | None = None,
     ) -> None:
         self.problem = problem
-        self.reward: Reward = judge_reward(problem) if reward == "judge" else reward
+        self.reward: Reward = batch_score_of(problem) if reward == "judge" else reward
         self.evaluations = 0
         self.best: NDArray[np.int64] | None = None
         self.best_objective: float | None = None
@@ -95,11 +96,7 @@ class Environment:
         """Asked in the middle of an update; None to let every update come to its end."""
         self._instance = instance_of(problem)
         self._leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
-        senders, receivers = problem.order_edges
-        rank = np.empty(problem.graph.num_ops, dtype=np.int64)
-        rank[topological_order(problem.graph.num_ops, senders, receivers)[0]] = np.arange(problem.graph.num_ops)
-        along = np.argsort(rank[senders], kind="stable")
-        self._order_edges = senders[along], receivers[along]
+        self._order_edges = edges_along_order(problem.graph.num_ops, *problem.order_edges)
         self.group_of_op = problem.op_class if group_of_op is None else self._checked(np.asarray(group_of_op))
         nowhere = np.flatnonzero(~self.mask.any(axis=1))
         if nowhere.size:
@@ -134,9 +131,7 @@ class Environment:
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """``[num_groups, num_devices]`` where all ops of each group may go."""
-        mask = np.ones((int(self.group_of_op.max()) + 1, self.num_devices), dtype=bool)
-        np.logical_and.at(mask, self.group_of_op, self.op_mask)
-        return mask
+        return all_by(self.group_of_op, self.op_mask, int(self.group_of_op.max()) + 1)
 
     @cached_property
     def first_op(self) -> NDArray[np.int64]:

@@ -56,12 +56,13 @@ def op_features(problem: Problem, *, has_costs: bool = True) -> NDArray[np.float
     O(ops * min(ops + edges, `REACH` * degree)), for the fractal dimension; the rest is linear.
     """
     graph = problem.graph
+    written = sum_by(graph.tensor_producer, graph.tensor_bytes, graph.num_ops)
     columns = {
         "type": np.eye(UNKNOWN_TYPE + 1)[type_columns(graph.op_types)],
         "degree": np.concatenate([_degree_one_hot(graph.receivers, graph), _degree_one_hot(graph.senders, graph)], 1),
         "fractal": _standardised(fractal_dimension(graph)[:, None]),
         "shape": _standardised(_shapes(graph)),
-        "bytes": _standardised(np.log1p(np.stack([_output_bytes(graph), problem.costs.op_memory_bytes], axis=1))),
+        "bytes": _standardised(np.log1p(np.stack([written, problem.costs.op_memory_bytes], axis=1))),
         "flops": _standardised(np.log1p(np.stack([graph.op_flops, graph.op_weight_bytes], axis=1))),
         "times": _times(problem),
         "order": _places(graph),
@@ -116,10 +117,6 @@ def _shapes(graph: OpGraph) -> NDArray[np.float64]:
     return shapes
 
 
-def _output_bytes(graph: OpGraph) -> NDArray[np.float64]:
-    return sum_by(graph.tensor_producer, graph.tensor_bytes, graph.num_ops)
-
-
 def _times(problem: Problem) -> NDArray[np.float64]:
     instance, platform = instance_of(problem), problem.platform
     times = problem.costs.op_time_s[:, platform.kind_of_device]
@@ -133,9 +130,7 @@ def _times(problem: Problem) -> NDArray[np.float64]:
 
 
 def _places(graph: OpGraph) -> NDArray[np.float64]:
-    rank = np.empty(graph.num_ops)
-    rank[graph.order] = np.arange(graph.num_ops)
-    angle = np.pi * rank[:, None] / graph.num_ops * 2.0 ** np.arange(_FREQUENCIES)
+    angle = np.pi * graph.rank[:, None] / graph.num_ops * 2.0 ** np.arange(_FREQUENCIES)
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 

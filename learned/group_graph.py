@@ -79,10 +79,8 @@ def group_graph(environment: Environment) -> GroupGraph:
     means = group_means(op_features(problem), group)
     own = _group_columns(problem, group, environment.num_groups)
     senders, receivers = group_edges(problem, group)
-    rank = np.empty(len(group), dtype=np.int64)
-    rank[problem.graph.order] = np.arange(len(group))
     first = np.full(environment.num_groups, len(group))
-    np.minimum.at(first, group, rank)
+    np.minimum.at(first, group, problem.graph.rank)
     return GroupGraph(
         features=torch.from_numpy(np.concatenate([means, own], axis=1)),
         senders=torch.from_numpy(senders),

@@ -243,10 +243,6 @@ class TrainingParams:
     entropy_start, entropy_end, entropy_updates
         Weight of the entropy bonus: from the first value to the second, in a line, over so many updates.
 
-    Raises
-    ------
-    InvalidProblemError
-        A value out of its range.
     """
 
     updates: int = 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -248,7 +248,7 @@ class LearnedMethod(Method):
                 self.session.checkpoint,
                 Checkpoint(
                     method=self.name,
-                    params={field.name: getattr(self.params, field.name) for field in fields(self.params)},
+                    params=asdict(self.params),
                     num_devices=ANY_DEVICES if self.serves_any_platform else training.environment.num_devices,
                     problem=problem_digest(training.environment.problem),
                     transferable=training.learner.transferable(),
@@ -285,13 +285,7 @@ def _reward_name(session: Session) -> str:
 
 
 def _check_reward(state: Mapping[str, Any], session: Session) -> None:
-    """Refuse to go on with times of another kind.
-
-    Raises
-    ------
-    InvalidProblemError
-        The checkpoint was trained on another reward.
-    """
+    """Refuse to go on with times of another kind."""
     before, now = state.get(_REWARD, "judge"), _reward_name(session)
     if before != now:
         raise InvalidProblemError(

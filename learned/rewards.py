@@ -7,7 +7,6 @@ those of the better of two orders (:mod:`placekit.objectives.makespan.orders`), 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.objectives import BatchScore
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import BestOrder
 from placekit.objectives.makespan.simulate import Timeline, simulate_steps
@@ -59,29 +57,6 @@ class Reward(Protocol):
             It takes long, and was told to stop before the batch was done.
         """
         ...
-
-
-def judge_reward(problem: Problem) -> BatchScore:
-    """Return the judge of `problem` for batches: the objective's own, if it has one, or one placement at a time.
-
-    Serial latency, throughput and makespan run compiled, thousands of placements a second on graphs of a thousand ops.
-    """
-    return problem.objective.batch_score(problem) or _OneByOne(problem)
-
-
-@dataclass(frozen=True)
-class _OneByOne:
-    problem: Problem
-
-    def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.array([self._seconds(row) for row in placements])
-
-    def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
-        return Placement.of(self.problem, device_of_op)
-
-    def _seconds(self, device_of_op: NDArray[np.int64]) -> float:
-        score = self.problem.objective.score(self.problem, device_of_op)
-        return math.inf if score.violations else score.objective_s
 
 
 class PlannedOrder:

@@ -63,15 +63,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of one update; see the module docstring.
-
-    Parameters
-    ----------
-    update
-        Updates done.
-    values
-        Values by tag.
-    """
+    """Updates done, and the metrics of the last one by tag; see the module docstring."""
 
     update: int
     values: dict[str, float]

@@ -80,13 +80,7 @@ class DopplerParams(TrainingParams):
 
 
 class Episodes(NamedTuple):
-    """Result of :func:`~placekit.learned.doppler.episodes.play` as tensors, without its times.
-
-    Parameters
-    ----------
-    op_of_step, ready_from, device_of_op, seen, may, right_op, is_right
-        See there.
-    """
+    """Result of :func:`~placekit.learned.doppler.episodes.play` as tensors, without its times."""
 
     op_of_step: Tensor
     ready_from: Tensor
@@ -261,11 +255,8 @@ class DopplerLearner(Learner):
         op_of_step, ready_from, device_of_op, start_s, finish_s, seen, may, right_op, is_right = played
         reward = self.simulator.reward
         if isinstance(reward, PlannedOrder):
-            rank = self._instance.rank
             for device, start, finish in zip(device_of_op, start_s, finish_s, strict=True):
-                step = np.empty(len(start), dtype=np.int64)
-                step[np.lexsort((rank, finish, start))] = np.arange(len(start))
-                reward.plan(device, step)
+                reward.plan(device, np.argsort(np.lexsort((self._instance.rank, finish, start))))
         told = (op_of_step, ready_from, device_of_op, seen, may, right_op, is_right)
         return Episodes(*map(torch.from_numpy, told))
 

@@ -36,15 +36,7 @@ _LATER_START = 0.8  # on later starts two thirds, or half of what they begin wit
 
 
 class HsdagPolicy(nn.Module):
-    """The weights of HSDAG.
-
-    Parameters
-    ----------
-    num_features, num_devices, num_nodes
-        Sizes of the problem; the last one concerns the residual logits only.
-    params
-        Parameters.
-    """
+    """The weights of HSDAG; `num_nodes` concerns the residual logits only."""
 
     def __init__(self, num_features: int, num_devices: int, num_nodes: int, params: HsdagParams) -> None:
         super().__init__()

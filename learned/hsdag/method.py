@@ -8,7 +8,6 @@ from typing import Any, Self
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.params import FIDELITIES, HsdagParams
 from placekit.learned.method import LearnedMethod
-from placekit.model.errors import InvalidProblemError
 
 
 class Hsdag(LearnedMethod):
@@ -24,7 +23,5 @@ class Hsdag(LearnedMethod):
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
         """Make the method; the parameter ``fidelity`` sets the defaults of the others."""
-        fidelity = params.get("fidelity", "placekit")
-        if fidelity not in FIDELITIES:
-            raise InvalidProblemError(f"hsdag: fidelity is {fidelity!r}; it must be one of {', '.join(FIDELITIES)}")
-        return super().from_params(argument, {**FIDELITIES[fidelity], **params})
+        defaults = FIDELITIES.get(params.get("fidelity", "placekit"), {})  # its parameters refuse another fidelity
+        return super().from_params(argument, {**defaults, **params})

@@ -120,20 +120,9 @@ class Pooling(nn.Module):
         self.scales_by_count = scales_by_count
 
     def forward(self, hidden: Tensor, group: Tensor, num_groups: int, inside: Tensor, scores: Tensor) -> Tensor:
-        """Return ``[num_groups, H]``.
+        """Return ``[num_groups, H]`` from the embeddings ``[N, H]`` of the members and the `group` ``[N]`` of each.
 
-        Parameters
-        ----------
-        hidden
-            ``[N, H]`` embeddings of the members.
-        group
-            ``[N]`` group of every member.
-        num_groups
-            Number of groups.
-        inside
-            ``[edges inside groups]`` group of each such edge.
-        scores
-            ``[edges inside groups]`` its score.
+        `inside` and `scores` have the group and the score of every edge within a group.
         """
         members = self.norm_before(hidden + self.before(hidden))
         total = hidden.new_zeros(num_groups, hidden.shape[1]).index_add(0, group, members)

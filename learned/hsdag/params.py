@@ -48,11 +48,6 @@ class HsdagParams(TrainingParams):
     restart
         Updates without a better placement after which the finest level, and with it the start, is left
         (:mod:`placekit.learned.hsdag.starts`); 0 for never.
-
-    Raises
-    ------
-    InvalidProblemError
-        A value out of its range.
     """
 
     updates: int = 5000

@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from placekit.learned.features import group_edges, group_sums
-from placekit.model.graph import distinct, number_by_first, topological_order
+from placekit.model.graph import all_by, components, distinct, number_by_first, topological_order
 from placekit.model.problem import Problem
 
 _NEGLIGIBLE = 0.01  # share of the mean transfer below which seconds do not count
@@ -155,14 +153,13 @@ def parse(graph: NodeGraph, scores: NDArray[np.float32]) -> Level:
     best_first = np.lexsort((others, -score, ends))
     owners, first = np.unique(ends[best_first], return_index=True)
     dominant = others[best_first[first]]
-    adjacency = coo_array((np.ones(len(owners)), (owners, dominant)), shape=(num_nodes, num_nodes))
-    group = connected_components(adjacency, directed=False)[1].astype(np.int64)
-    together = _masks(group, mask)
+    group = components(num_nodes, owners, dominant)
+    together = all_by(group, mask, int(group.max()) + 1)
     has_none = np.logical_not(together.any(axis=1))
     if has_none.any():
         group = np.where(has_none[group], len(together) + np.arange(num_nodes), group)
     group = number_by_first(group)
-    together = _masks(group, mask)
+    together = all_by(group, mask, int(group.max()) + 1)
     ends = group[edges]
     between = ends[0] != ends[1]
     pairs = np.minimum(*ends) * len(together) + np.maximum(*ends)
@@ -172,12 +169,6 @@ def parse(graph: NodeGraph, scores: NDArray[np.float32]) -> Level:
     times = group_sums(graph.times, group, len(together))
     coarser = NodeGraph(together, times, np.stack(np.divmod(keys, len(together))), transfers)
     return Level(group, ~between, edge_of_edge, coarser)
-
-
-def _masks(group: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    together = np.ones((int(group.max()) + 1, mask.shape[1]), dtype=bool)
-    np.logical_and.at(together, group, mask)
-    return together
 
 
 def largest(values: NDArray[np.float32], group: NDArray[np.int64], num_groups: int) -> NDArray[np.float32]:

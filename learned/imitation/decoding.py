@@ -135,9 +135,7 @@ class Decoder:
         return self._steps(start, finish)
 
     def _steps(self, start: NDArray[np.float64], finish: NDArray[np.float64]) -> NDArray[np.int64]:
-        step = np.empty(len(start), dtype=np.int64)
-        step[np.lexsort((self._instance.rank, finish, start))] = np.arange(len(start))
-        return step
+        return np.argsort(np.lexsort((self._instance.rank, finish, start)))
 
     def _repaired(self, device: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the devices, moved as little as it takes to respect memory and contiguity."""

@@ -79,13 +79,7 @@ class _Messages(nn.Module):
 
 
 class StateNetwork(nn.Module):
-    """See the module docstring.
-
-    Parameters
-    ----------
-    hidden
-        Width of a state.
-    """
+    """The network of the module docstring, with states of width `hidden`."""
 
     def __init__(self, hidden: int = 32) -> None:
         super().__init__()

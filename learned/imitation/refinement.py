@@ -27,9 +27,8 @@ from placekit.learned.environment import Environment
 from placekit.learned.imitation.decoding import Decoder
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.kernels import refine_loads, refine_makespan
-from placekit.learned.imitation.regions import adjacency, region
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import sum_by
+from placekit.model.graph import csr_lists, sum_by
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import MakespanInstance, csr_offsets, frozen, instance_of
 
@@ -145,8 +144,10 @@ class RegionSearch:
         self.count = min(most, _WORK // work) if is_for and is_free else 0
         self._decoder = decoder
         self._refinements = [Refinement(problem, inputs, passes=_PASSES, trust=0.0, power=power) for power in _POWERS]
-        producers = inputs.producer[inputs.edge_tensor]
-        self._neighbours = adjacency(producers, inputs.edge_reader, inputs.num_ops)
+        producers, readers = inputs.producer[inputs.edge_tensor], inputs.edge_reader
+        ends, others = np.concatenate([producers, readers]), np.concatenate([readers, producers])
+        offsets, neighbours = csr_lists(ends, others, inputs.num_ops)
+        self._neighbours = np.split(neighbours, offsets[1:-1])
         self._class_of_op = problem.op_class
 
     def searched(
@@ -191,6 +192,18 @@ class RegionSearch:
                 best, value = moved, found
         return best
 
+    def _region(self, start: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return at most `size` ops that are reached along edges from one of them, the nearest first."""
+        found, queue = {start}, [start]
+        for v in queue:
+            if len(found) >= size:
+                break
+            for u in rng.permutation(self._neighbours[v]).tolist():
+                if u not in found and len(found) < size:
+                    found.add(u)
+                    queue.append(u)
+        return np.array(queue, dtype=np.int64)
+
     def _moved(
         self, device: NDArray[np.int64], probs: NDArray[np.float64], rng: np.random.Generator
     ) -> NDArray[np.int64]:
@@ -198,7 +211,7 @@ class RegionSearch:
         num_ops, num_devices = probs.shape
         largest = max(3.0, _LARGEST_SHARE * num_ops)
         size = int(np.exp(rng.uniform(np.log(2.0), np.log(largest))))
-        ops = region(self._neighbours, [int(rng.integers(num_ops))], size, rng)
+        ops = self._region(int(rng.integers(num_ops)), size, rng)
         weight = probs[ops].mean(axis=0) + _ANYWHERE / num_devices
         target = int(rng.choice(num_devices, p=weight / weight.sum()))
         is_in = np.isin(self._class_of_op, self._class_of_op[ops[probs[ops, target] > 0]])

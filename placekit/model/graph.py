@@ -49,6 +49,13 @@ def sum_by(label: NDArray[np.int64], values: NDArray[np.float64], num_labels: in
     return np.bincount(label, weights=values, minlength=num_labels).astype(np.float64, copy=False)
 
 
+def all_by(label: NDArray[np.int64], rows: NDArray[np.bool_], num_labels: int) -> NDArray[np.bool_]:
+    """``[num_labels, columns]`` True where all the `rows` ``[num, columns]`` that share a label are."""
+    found = np.ones((num_labels, rows.shape[1]), dtype=bool)
+    np.logical_and.at(found, label, rows)
+    return found
+
+
 def components(
     num_nodes: int, senders: NDArray[np.int64], receivers: NDArray[np.int64], *, is_strong: bool = False
 ) -> NDArray[np.int64]:
@@ -66,6 +73,14 @@ def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(values)
     found: NDArray[np.int64] = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
     return found
+
+
+def csr_lists(
+    keys: NDArray[np.int64], values: NDArray[np.int64], num_keys: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return CSR lists of the `values` of every key: ``[num_keys + 1]`` offsets, and the values by key."""
+    by_key = np.argsort(keys, kind="stable")
+    return np.searchsorted(keys[by_key], np.arange(num_keys + 1)).astype(np.int64), values[by_key]
 
 
 def number_by_first(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity
+from placekit.model.graph import csr_lists
 from placekit.objectives import Loads
 from placekit.solvers.generic.coarsen import Contraction
 
@@ -69,9 +70,7 @@ def invert(
     offsets: NDArray[np.int64], values: NDArray[np.int64], num_values: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the inverse CSR lists: for every value the rows that hold it, in ascending order."""
-    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    by_value = np.argsort(values, kind="stable")
-    return np.searchsorted(values[by_value], np.arange(num_values + 1)).astype(np.int64), rows[by_value]
+    return csr_lists(values, np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), num_values)
 
 
 def flatten(contraction: Contraction) -> FlatProblem:
@@ -115,14 +114,8 @@ def flatten(contraction: Contraction) -> FlatProblem:
 
 def with_order(flat: FlatProblem, senders: NDArray[np.int64], receivers: NDArray[np.int64]) -> FlatProblem:
     """Return the problem with the order graph given by edges between its classes."""
-
-    def lists(keys: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        by_key = np.argsort(keys, kind="stable")
-        offsets = np.searchsorted(keys[by_key], np.arange(len(flat.memory_bytes) + 1)).astype(np.int64)
-        return offsets, values[by_key]
-
-    next_offsets, next_classes = lists(senders, receivers)
-    previous_offsets, previous_classes = lists(receivers, senders)
+    next_offsets, next_classes = csr_lists(senders, receivers, len(flat.memory_bytes))
+    previous_offsets, previous_classes = csr_lists(receivers, senders, len(flat.memory_bytes))
     return flat._replace(
         next_offsets=next_offsets,
         next_classes=next_classes,

@@ -89,8 +89,6 @@ def weak_bound(
 
     Parameters
     ----------
-    arrays
-        The program.
     row_dual
         ``[num_rows]`` multipliers; positive ones are of lower sides.
     low, high

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from ortools.sat.python import cp_model
 
 from placekit.model.errors import SolverUnavailableError
+from placekit.solve.method import Run
 from placekit.solvers.backends.building import no_step
 
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -135,8 +136,6 @@ def search(
 
     Parameters
     ----------
-    model
-        The model.
     limits
         When to stop, and how to search.
     on_solution
@@ -205,3 +204,28 @@ def search(
     if on_bound is not None and status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         on_bound(solver.best_objective_bound)
     return _OUTCOMES[status]
+
+
+def search_for(
+    run: Run[Any],
+    model: Readable[Answer_co],
+    workers: Callable[[int], int],
+    on_solution: Callable[[Answer_co, float], None],
+    on_bound: Callable[[float], None] | None,
+    *,
+    no_presolve_up_to: int = 0,
+    refutes: bool = False,
+    should_stop: Callable[[], bool] | None = None,
+) -> Outcome:
+    """Let `search` work within the limits of `run`, whose `info` then has the size of the model and CP-SAT's word.
+
+    `workers` returns their number for a number of variables; up to so many variables there is no presolve.
+    """
+    num_variables, num_constraints = len(model.proto.proto.variables), len(model.proto.proto.constraints)
+    run.info |= {"variables": num_variables, "constraints": num_constraints}
+    limits = CpsatLimits(
+        workers(num_variables), num_variables > no_presolve_up_to, run.seed, run.remaining_s, run.asked_gap / 2, refutes
+    )
+    outcome = search(model, limits, on_solution, on_bound, should_stop or (lambda: run.should_stop() is not None))
+    run.info["solver_status"] = str(outcome)
+    return outcome

@@ -29,8 +29,6 @@ class Highs:
 
     Parameters
     ----------
-    arrays
-        The program.
     **options
         Options of HiGHS by its names.
 

@@ -80,8 +80,6 @@ def solve_with_highs(
 
     Parameters
     ----------
-    lp
-        The model.
     variables
         ``lp.variables()``, which is slow to ask for again.
     on_solution

@@ -180,8 +180,7 @@ def _draw_chains(contraction: Contraction, count: int, rng: np.random.Generator)
     for row in chains:
         relabel = rng.permutation(num_classes)  # random ties make a random topological order
         order, stuck = topological_order(num_classes, relabel[contraction.senders], relabel[contraction.receivers])
-        place = np.empty(num_classes, dtype=np.int64)
-        place[np.concatenate([order, stuck])] = np.arange(num_classes)
+        place = np.argsort(np.concatenate([order, stuck]))
         cuts = np.sort(rng.integers(0, num_classes + 1, num_devices - 1))
         row[:] = rng.permutation(num_devices)[np.searchsorted(cuts, place[relabel], side="right")]
     return chains

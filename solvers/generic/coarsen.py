@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import components, distinct, number_by_first, sum_by, topological_order
+from placekit.model.graph import all_by, components, distinct, number_by_first, sum_by, topological_order
 from placekit.model.problem import O_co, Problem
 from placekit.model.teams import pins_of_classes
 
@@ -91,10 +91,8 @@ class Contraction(Generic[O_co]):
     @cached_property
     def supported(self) -> NDArray[np.bool_]:
         """``[num_classes, num_devices]`` True where every op of the class is supported, whatever the pins say."""
-        costs, platform = self.problem.costs, self.problem.platform
-        able = np.ones((self.num_classes, len(platform.kinds)), dtype=bool)
-        np.logical_and.at(able, self.class_of_op, costs.supported)
-        return able[:, platform.kind_of_device]
+        able = all_by(self.class_of_op, self.problem.costs.supported, self.num_classes)
+        return able[:, self.problem.platform.kind_of_device]
 
     @cached_property
     def pins(self) -> NDArray[np.bool_]:
@@ -153,9 +151,7 @@ def _contract(problem: Problem[O_co], class_of_op: NDArray[np.int64], leader: ND
     time_s = np.zeros((num_classes, num_kinds, 2))
     for one_pass, of_pass in enumerate((~graph.is_backward, graph.is_backward)):
         np.add.at(time_s[:, :, one_pass], class_of_op[of_pass], costs.op_time_s[of_pass])
-    supported = np.ones((num_classes, num_kinds), dtype=bool)
-    np.logical_and.at(supported, class_of_op, costs.supported)
-    allowed = supported[:, platform.kind_of_device]
+    allowed = all_by(class_of_op, costs.supported, num_classes)[:, platform.kind_of_device]
     for op in np.flatnonzero(problem.pinned >= 0):
         allowed[class_of_op[op], np.arange(platform.num_devices) != problem.pinned[op]] = False
 
@@ -266,8 +262,6 @@ def merge_leaves(contraction: Contraction, may_follow: NDArray[np.bool_]) -> NDA
 
     Parameters
     ----------
-    contraction
-        The contracted problem.
     may_follow
         ``[num_classes]`` the classes that may join another one.
     """

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.graph import topological_order
+from placekit.model.graph import csr_lists, topological_order
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.relaxed import work
@@ -88,15 +88,15 @@ def room_of(contraction: Contraction) -> Room:
     unit = float(num_bytes.mean()) or 1.0
     ends = np.concatenate([contraction.senders, contraction.receivers])
     others = np.concatenate([contraction.receivers, contraction.senders])
-    by_end = np.argsort(ends, kind="stable")
+    near_offsets, near_classes = csr_lists(ends, others, contraction.num_classes)
     senders, receivers = edges_along_order(problem.graph.num_ops, *problem.order_edges)
     return Room(
         num_bytes=num_bytes / unit,
         limit_bytes=limit_bytes / unit,
         allowed=contraction.allowed & (num_bytes[:, None] <= limit_bytes),
         class_of_op=contraction.class_of_op,
-        near_offsets=np.searchsorted(ends[by_end], np.arange(contraction.num_classes + 1)).astype(np.int64),
-        near_classes=others[by_end],
+        near_offsets=near_offsets,
+        near_classes=near_classes,
         contiguity=CONTIGUITIES[problem.contiguity],
         order_senders=senders,
         order_receivers=receivers,
@@ -191,8 +191,6 @@ def reduce_excess(r: Room, device: Ints, steps: int, hot: float, cold: float, se
 
     Parameters
     ----------
-    r
-        The problem.
     device
         ``[C]`` start; afterwards the end of the walk.
     steps

@@ -64,8 +64,6 @@ def fill(
 
     Parameters
     ----------
-    contraction
-        The contracted problem.
     order
         ``[num_classes]`` order of the classes.
     sequence

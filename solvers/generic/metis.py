@@ -88,8 +88,6 @@ def expand_nets(contraction: Contraction, kind: int) -> WeightedGraph:
 
     Parameters
     ----------
-    contraction
-        The contracted problem.
     kind
         Index of the kind whose times count; for classes that it does not support, those of the fastest that does.
     """

@@ -105,8 +105,7 @@ def crossings(
     Several nets of one producer (forward and backward tensors, say) are one edge.
     """
     num_classes = contraction.num_classes
-    rank = np.empty(num_classes, dtype=np.int64)
-    rank[order] = np.arange(num_classes)
+    rank = np.argsort(order)
     seconds, count = np.zeros(num_classes), np.zeros(num_classes, dtype=np.int64)
     if contraction.num_nets:
         pins = rank[contraction.net_pins]
@@ -137,8 +136,6 @@ def split_line(
 
     Parameters
     ----------
-    contraction
-        The contracted problem.
     order
         ``[num_classes]`` the line.
     bounds

@@ -64,15 +64,13 @@ def make_acyclic(contraction: Contraction, device: NDArray[np.int64], *, forward
     cycle; a class that no device behind may hold stays where it was, and the judge names the cycle if there is one.
     """
     order = class_order(contraction)
-    place = np.empty(len(order), dtype=np.float64)
-    place[order] = np.arange(len(order))
+    place = np.argsort(order)
     num_devices = contraction.problem.platform.num_devices
     count = np.maximum(np.bincount(device, minlength=num_devices), 1)
     chain = np.argsort(np.bincount(device, weights=place, minlength=num_devices) / count, kind="stable")
     if not forward:
         chain, order = chain[::-1], order[::-1]
-    position = np.empty(num_devices, dtype=np.int64)
-    position[chain] = np.arange(num_devices)
+    position = np.argsort(chain)
     neighbours: list[list[int]] = [[] for _ in range(len(order))]
     for u, v in zip(contraction.senders.tolist(), contraction.receivers.tolist(), strict=True):
         (neighbours[v] if forward else neighbours[u]).append(u if forward else v)

@@ -13,8 +13,6 @@ def rescaled(run: Run, solve: Callable[[float | None], StopReason]) -> StopReaso
 
     Parameters
     ----------
-    run
-        The run.
     solve
         Builds the program for an objective in seconds, None while there is none, and solves it.
     """

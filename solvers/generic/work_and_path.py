@@ -19,6 +19,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.model.graph import csr_lists
 from placekit.model.problem import Problem
 from placekit.objectives.base import class_times_s
 from placekit.solve.certificates import Prices
@@ -115,9 +116,7 @@ def longest_path_s(problem: Problem) -> float | None:
     used = np.unique(problem.platform.kind_of_device)
     fastest = np.where(costs.supported, costs.op_time_s, np.inf)[:, used].min(axis=1)
     takes = np.where(np.isfinite(fastest), fastest, 0.0).tolist()
-    by_sender = np.argsort(graph.senders, kind="stable")
-    first = np.searchsorted(graph.senders[by_sender], np.arange(graph.num_ops + 1)).tolist()
-    receivers = graph.receivers[by_sender].tolist()
+    first, receivers = (each.tolist() for each in csr_lists(graph.senders, graph.receivers, graph.num_ops))
     start = [0.0] * graph.num_ops
     longest = 0.0
     for u in graph.order.tolist():

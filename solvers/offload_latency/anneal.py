@@ -292,8 +292,6 @@ def anneal(
 
     Parameters
     ----------
-    p
-        The problem.
     place
         ``[N]`` start. It is changed.
     steps

@@ -67,8 +67,6 @@ def chains_of(
 
     Parameters
     ----------
-    series
-        The decomposition.
     number
         Number of the gap.
     inputs

@@ -13,7 +13,7 @@ from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.backends.building import CPSAT, Building, time_left
-from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.backends.cpsat import Outcome, search_for
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.bounds import longest_latency
 from placekit.solvers.offload_latency.cp_model import OffloadModel, count_literals
@@ -26,8 +26,6 @@ def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int
 
     Parameters
     ----------
-    run
-        The run.
     workers
         Returns the number of CP-SAT workers for a number of variables.
     """
@@ -51,8 +49,6 @@ def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int
 
 
 def _solve(run: Run[OffloadLatency], model: OffloadModel, workers: Callable[[int], int]) -> StopReason:
-    num_variables = len(model.proto.proto.variables)
-    run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
     if run.placement is not None and run.evaluation is not None and run.evaluation.score is not None:
         schedule = run.evaluation.score.schedule
         assert schedule is not None  # the offload latency has a clock
@@ -67,14 +63,7 @@ def _solve(run: Run[OffloadLatency], model: OffloadModel, workers: Callable[[int
     def see_bound(bound: float) -> None:
         run.raise_bound(model.scale.bound_s(bound), "CP-SAT bound")
 
-    limits = CpsatLimits(
-        workers=workers(num_variables),
-        seed=run.seed,
-        time_s=run.remaining_s,
-        gap=run.asked_gap / 2,
-    )
-    outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
-    run.info["solver_status"] = str(outcome)
+    outcome = search_for(run, model, workers, see_solution, see_bound)
     if outcome is Outcome.INFEASIBLE and run.placement is None:
         return run.prove_infeasible(clash())
     reason = run.should_stop()

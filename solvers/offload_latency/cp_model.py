@@ -42,7 +42,7 @@ from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
 from placekit.solvers.offload_latency.flat import OffloadProblem
-from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
+from placekit.solvers.offload_latency.plans import equal_slots, moves, node_places, ordered_slots, placement_at
 
 
 class OffloadModel:
@@ -50,10 +50,6 @@ class OffloadModel:
 
     Parameters
     ----------
-    problem
-        The problem.
-    flat
-        Its flat form.
     ceiling_s
         Latency of a feasible placement, in seconds.
     bound_s
@@ -277,15 +273,11 @@ class OffloadModel:
         if node_place is None:
             return False
         self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
-        graph, place = self.problem.graph, node_place[self.node_of_op]
         for (v, p), x in self.x.items():
             self.proto.add_hint(x, bool(node_place[v] == p))
         for moved, enters in ((self.into, True), (self.out, False)):
             for (t, s), variable in moved.items():
-                source = place[graph.tensor_producer[t]] == s
-                targets = place[graph.consumers_of(t)] == s
-                moves = not source and targets.any() if enters else source and not targets.all()
-                self.proto.add_hint(variable, bool(moves))
+                self.proto.add_hint(variable, moves(self.problem.graph, node_place[self.node_of_op], t, s, enters))
         return True
 
 

@@ -24,14 +24,11 @@ START_SHARE = 0.2
 """Share of the time limit that the annealing before a program may take."""
 
 
-def open_offload(
-    run: Run[OffloadLatency], on_bound: Callable[[float, str], None] | None = None
-) -> OffloadProblem | None:
+def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None]) -> OffloadProblem | None:
     """Offer the single devices and the hosts, raise the quick bounds, and return the flat problem.
 
     None if a class fits on no device: then the run holds the proof.
     """
-    on_bound = on_bound or run.raise_bound
     offer_single_devices(run)
     flat = flatten_calls(run.problem)
     hosts = placement_of(flat, np.full(flat.num_nodes, -1), np.zeros(0, dtype=np.int64))
@@ -52,14 +49,11 @@ def solve_offload(run: Run[OffloadLatency]) -> StopReason:
 
     The program does not see that host ops run beside calls within a gap; a few moves often find that.
     """
-    flat = open_offload(run)
-    if flat is None:
-        return StopReason.PROVED
-    if run.should_stop() is None:
-        solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None)
-    if run.should_stop() is None:
+    reason = bound_offload(run, run.raise_bound)
+    if reason is StopReason.FINISHED:
         search_offload(run, LocalSearchParams(patience=2, steps=100))
-    return run.should_stop() or StopReason.FINISHED
+        return run.should_stop() or reason
+    return reason
 
 
 def bound_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None]) -> StopReason:

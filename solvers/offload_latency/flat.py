@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.contiguity import Contiguity
-from placekit.model.graph import topological_order
+from placekit.model.contiguity import Contiguity, edges_along_order
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
@@ -106,8 +105,6 @@ def flatten_calls(problem: Problem[OffloadLatency], *, whole_classes: bool = Fal
 
     Parameters
     ----------
-    problem
-        The problem.
     whole_classes
         True for nodes that are classes with several calls per device, too: all of a class is in one call then, and
         classes that an acyclic quotient cannot separate are one node.
@@ -199,11 +196,7 @@ def _passage(
     Without inputs or without outputs outside, every op may start or end a path.
     """
     num_ops = len(has_input)
-    order, _ = topological_order(num_ops, senders, receivers)
-    rank = np.empty(num_ops, dtype=np.int64)
-    rank[order] = np.arange(num_ops)
-    along = np.argsort(rank[senders], kind="stable")
-    edges = list(zip(senders[along].tolist(), receivers[along].tolist(), strict=True))
+    edges = list(zip(*(ends.tolist() for ends in edges_along_order(num_ops, senders, receivers)), strict=True))
     exits = np.flatnonzero(has_output).tolist()
     entries = np.flatnonzero(has_input).tolist()
     least, leads = math.inf, True

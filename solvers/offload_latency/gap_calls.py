@@ -69,11 +69,6 @@ class Inside:
 class Waits:
     """Nets and successors of every node of a flat problem, from which the problems of all gaps are made.
 
-    Parameters
-    ----------
-    flat
-        The problem.
-
     Attributes
     ----------
     nets
@@ -164,8 +159,6 @@ def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]
     ----------
     run
         The run of the whole problem. It keeps the runs of the gaps.
-    flat
-        Its flat form.
     gaps
         The nodes of every gap, in topological order.
     """

@@ -37,7 +37,7 @@ from placekit.solvers.assignment.ilp.model import CEILING
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
 from placekit.solvers.offload_latency.flat import OffloadProblem
-from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
+from placekit.solvers.offload_latency.plans import equal_slots, moves, node_places, ordered_slots, placement_at
 
 LATEST = CEILING * (1 + 1e-6)
 """Upper end of all times: the placement that is known stays inside."""
@@ -50,8 +50,6 @@ class OffloadIlp:
     ----------
     problem
         The problem, without contiguity.
-    flat
-        Its flat form.
     ceiling_s
         Latency of a feasible placement, or an upper bound on all latencies, in seconds.
     step
@@ -203,7 +201,7 @@ class OffloadIlp:
             self._require((self.latency, 1.0), (self.known[op], -1.0), least=0, name=f"last_{op}")
         for op in np.flatnonzero(np.bincount(graph.receivers, minlength=graph.num_ops) == 0).tolist():
             self._require((self.known[op], 1.0), *self._host_terms(op, -1.0), least=0, name=f"source_{op}")
-        for u, op in _edges(self.problem):
+        for u, op in sorted(set(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))):
             terms = (self.known[op], 1.0), (self.known[u], -1.0), *self._host_terms(op, -1.0)
             self._require(*terms, least=0, name=f"host_{u}_{op}")
 
@@ -252,9 +250,7 @@ class OffloadIlp:
         values = dict.fromkeys(self.lp.variables(), 0.0)
         values |= {x: float(node_place[v] == p) for (v, p), x in self.x.items()}
         for moved, enters in ((self.into, True), (self.out, False)):
-            for (t, s), variable in moved.items():
-                source, targets = place[graph.tensor_producer[t]] == s, place[graph.consumers_of(t)] == s
-                values[variable] = float(not source and targets.any() if enters else source and not targets.all())
+            values |= {x: float(moves(graph, place, t, s, enters)) for (t, s), x in moved.items()}
         known = finishes / self.unit_s
         latest = 0.0
         for s in range(self.num_slots):
@@ -278,8 +274,3 @@ def count_coefficients(problem: Problem, flat: OffloadProblem) -> float:
     placed = 2.0 * num_places * flat.num_nodes + graph.num_ops * (3.0 * num_slots + num_hosts + 3.0)
     moved = num_slots * (5.0 * graph.num_tensors + 6.0 * graph.num_edges)
     return placed + moved + graph.num_edges * (num_hosts + 2.0)
-
-
-def _edges(problem: Problem) -> list[tuple[int, int]]:
-    """Return the distinct edges between ops."""
-    return sorted(set(zip(problem.graph.senders.tolist(), problem.graph.receivers.tolist(), strict=True)))

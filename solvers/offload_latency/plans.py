@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import topological_order
+from placekit.model.contiguity import edges_along_order
+from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
@@ -25,15 +26,13 @@ def host_of_node(flat: OffloadProblem) -> NDArray[np.int64]:
 
 def insert_nodes(flat: OffloadProblem, call_of_node: NDArray[np.int64], nodes: NDArray[np.int64]) -> None:
     """Put each of `nodes` into the call that surrounds it, or leave it on the host (-1)."""
-    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
     before: list[set[int]] = [set() for _ in range(flat.num_nodes)]  # calls that lead to a node
     behind: list[set[int]] = [set() for _ in range(flat.num_nodes)]
-    edges = list(zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True))
-    rank = np.empty(flat.num_nodes, dtype=np.int64)
-    rank[order] = np.arange(flat.num_nodes)
-    for u, v in sorted(edges, key=lambda edge: int(rank[edge[0]])):
+    along = edges_along_order(flat.num_nodes, flat.senders, flat.receivers)
+    edges = list(zip(*(ends.tolist() for ends in along), strict=True))
+    for u, v in edges:
         before[v] |= before[u] | {int(call_of_node[u])}
-    for u, v in sorted(edges, key=lambda edge: -int(rank[edge[1]])):
+    for u, v in reversed(edges):
         behind[u] |= behind[v] | {int(call_of_node[v])}
     for v in nodes.tolist():
         inside = (before[v] & behind[v]) - {-1}
@@ -75,8 +74,6 @@ def placement_of(
 
     Parameters
     ----------
-    flat
-        The problem.
     call_of_node
         ``[N]`` call, -1 for the host.
     device_of_call
@@ -108,8 +105,6 @@ def ordered_slots(flat: OffloadProblem, placement: Placement, starts_s: NDArray[
 
     Parameters
     ----------
-    flat
-        The problem.
     placement
         A feasible placement.
     starts_s
@@ -133,6 +128,12 @@ def placement_at(flat: OffloadProblem, node_place: NDArray[np.int64]) -> Placeme
     return Placement.of(flat.contraction.problem, flat.device_of_place[place], steps)
 
 
+def moves(graph: OpGraph, place: NDArray[np.int64], tensor: int, slot: int, enters: bool) -> bool:
+    """Return whether a tensor moves into a slot, or else out of it, with the ops at ``[num_ops]`` places."""
+    is_made, is_read = place[graph.tensor_producer[tensor]] == slot, place[graph.consumers_of(tensor)] == slot
+    return bool(not is_made and is_read.any() if enters else is_made and not is_read.all())
+
+
 def node_places(
     flat: OffloadProblem, placement: Placement, first_place: Mapping[int, int] | None = None
 ) -> NDArray[np.int64] | None:
@@ -140,8 +141,6 @@ def node_places(
 
     Parameters
     ----------
-    flat
-        The problem.
     placement
         A feasible placement.
     first_place

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import edges_along_order
-from placekit.model.graph import topological_order
+from placekit.model.graph import csr_lists, topological_order
 from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
@@ -75,9 +75,7 @@ def _lists(
     name: str, keys: NDArray[np.int64], values: NDArray[np.int64], num_keys: int, what: str
 ) -> dict[str, NDArray[np.int64]]:
     """Return CSR lists of the values by key, as the two fields of `Places`."""
-    by_key = np.argsort(keys, kind="stable")
-    offsets = np.searchsorted(keys[by_key], np.arange(num_keys + 1)).astype(np.int64)
-    return {f"{name}_offsets": offsets, f"{name}_{what}": values[by_key]}
+    return dict(zip((f"{name}_offsets", f"{name}_{what}"), csr_lists(keys, values, num_keys), strict=True))
 
 
 def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopReason:

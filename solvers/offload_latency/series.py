@@ -84,8 +84,6 @@ def decompose(
 
     Parameters
     ----------
-    flat
-        The problem.
     max_ideals
         Approximate number of ideals of all gaps; the gaps with the most are thinned.
     should_stop
@@ -97,7 +95,8 @@ def decompose(
     -----
     O(nodes + edges) for the spine, and O(ideals * nodes of the gap) for the ideals.
     """
-    order, rank = _in_order(flat)
+    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
+    rank = np.argsort(order)
     spine = _spine(flat, order, rank)
     is_spine = np.zeros(flat.num_nodes, dtype=np.int64)
     is_spine[spine] = 1
@@ -168,16 +167,8 @@ def along_order(flat: OffloadProblem) -> Series:
     )
 
 
-def _in_order(flat: OffloadProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``[num_nodes]`` a topological order, and the place of each node in it."""
-    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
-    rank = np.empty(flat.num_nodes, dtype=np.int64)
-    rank[order] = np.arange(flat.num_nodes)
-    return order, rank
-
-
 def _spine(flat: OffloadProblem, order: NDArray[np.int64], rank: NDArray[np.int64]) -> list[int]:
-    """Return the nodes that are comparable to all others, in order, from what `_in_order` returns. O(nodes + edges).
+    """Return the nodes that are comparable to all others, in order, from a topological order. O(nodes + edges).
 
     Claim: all nodes before place i of a topological order are predecessors of the node at i if and only if each of them
     has a successor at i or before. Reason: then each has a path that does not jump over i. The same holds for the nodes
@@ -247,7 +238,5 @@ def _ideals(needs: list[int], most: int) -> tuple[NDArray[np.int64], NDArray[np.
         added = np.concatenate([added, np.full(len(able), i)])
         size = np.concatenate([size, size[able] + 1])
     by_size = np.argsort(size, kind="stable")
-    place = np.empty(len(mask), dtype=np.int64)
-    place[by_size] = np.arange(len(mask))
-    parent = np.where(parent >= 0, place[parent], -1)
+    parent = np.where(parent >= 0, np.argsort(by_size)[parent], -1)
     return mask[by_size], parent[by_size], added[by_size]

@@ -92,8 +92,6 @@ def solve_series(
 
     Parameters
     ----------
-    flat, series
-        The problem and its decomposition.
     is_bound
         True for a lower bound, False for a placement.
     insides

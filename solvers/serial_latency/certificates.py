@@ -64,8 +64,6 @@ def flow_prices(
 
     Parameters
     ----------
-    contraction
-        The contracted problem.
     labels
         Costs of the contraction: first its nets, then those of `paths`.
     flow_s
@@ -109,8 +107,6 @@ def directed_prices(contraction: Contraction, labels: Labels, cuts: tuple[Cut | 
 
     Parameters
     ----------
-    contraction
-        The contracted problem.
     labels
         The two devices, in this order, each a label of its own.
     cuts

@@ -48,8 +48,6 @@ def decomposition_bounds(labels: Labels, target_s: float, max_rounds: int = 200)
 
     Parameters
     ----------
-    labels
-        The costs.
     target_s
         Work and transfers of a placement.
     max_rounds

@@ -40,8 +40,6 @@ def expansion_cost(labels: Labels, label: NDArray[np.int64], alpha: int) -> tupl
 
     Parameters
     ----------
-    labels
-        The costs.
     label
         ``[num_classes]`` labels of a placement that breaks no pin.
     alpha

@@ -25,14 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.model.contiguity import Contiguity
-from placekit.model.graph import topological_order
 from placekit.objectives import SerialLatency
 from placekit.objectives.serial_latency import subgraph_levels
-from placekit.solvers.assignment.cpsat.convexity import Convexity
+from placekit.solvers.assignment.cpsat.convexity import flat_and_convexity
 from placekit.solvers.assignment.cpsat.membership import Values
 from placekit.solvers.assignment.cpsat.model import CpsatModel
-from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.generic.coarsen import Contraction
 
 
@@ -79,13 +76,7 @@ class LevelModel(CpsatModel):
         self.differs: dict[tuple[int, int], cp_model.IntVar] = {}
         self.through: dict[tuple[int, int, int], cp_model.IntVar] = {}
         self.subgraph: dict[tuple[int, int], cp_model.IntVar] = {}
-        flat = flatten(contraction)
-        convexity = None
-        if problem.contiguity is Contiguity.CONVEX:
-            flat = flat._replace(is_ordered=False)
-            senders, receivers = problem.order_edges
-            order, _ = topological_order(problem.graph.num_ops, senders, receivers)
-            convexity = Convexity(contraction.class_of_op, senders, receivers, order)
+        flat, convexity = flat_and_convexity(contraction)
         super().__init__(
             flat,
             ceiling_s,

@@ -50,8 +50,6 @@ def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[PricedCut]
 
     Parameters
     ----------
-    contraction
-        The contracted problem.
     labels
         Two labels, compared within their kinds only.
 

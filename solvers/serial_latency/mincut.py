@@ -258,9 +258,8 @@ class _Search:
                 return StopReason.FINISHED
             model = LevelModel(self.contraction, ceiling_s, levels)
             run.info["levels"] = levels
-            workers = num_workers(len(model.proto.proto.variables))
             # a placement with more levels than the model is no better than the known one
-            return solve_model(run, self.contraction, model, workers, np.inf if ceiling_s is None else ceiling_s)
+            return solve_model(run, self.contraction, model, num_workers, np.inf if ceiling_s is None else ceiling_s)
 
         return rescaled(run, solve)
 

@@ -98,9 +98,7 @@ def price_paths(contraction: Contraction[SerialLatency], labels: Labels) -> Iter
     graph = contraction.problem.graph
     objective = contraction.problem.objective
     cost_s = objective.subgraph_cost_s
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
-    along = np.argsort(rank[graph.senders], kind="stable")
+    along = np.argsort(graph.rank[graph.senders], kind="stable")
     senders, receivers = graph.senders[along], graph.receivers[along]
     ends = contraction.class_of_op[senders], contraction.class_of_op[receivers]
     weight = np.zeros(len(senders))

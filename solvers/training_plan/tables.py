@@ -72,8 +72,7 @@ class Tables:
     def of(cls, problem: TrainingProblem) -> Tables:
         """Return the tables of `problem`."""
         order = np.array(problem.topological_order, dtype=np.int64)
-        position = np.empty_like(order)
-        position[order] = np.arange(len(order))
+        position = np.argsort(order)
         degrees = problem.tensor_degrees
         to_s = 2.0 / problem.bandwidth_bytes_per_s
         numbers: list[tuple[float, float, float, float]] = []
@@ -257,8 +256,7 @@ def _repaired(n: int, edges: list[tuple[int, int]], wanted: NDArray[np.int64]) -
     """Return a topological order that follows `wanted` as far as possible."""
     import heapq
 
-    rank = np.empty(n, dtype=np.int64)
-    rank[wanted] = np.arange(n)
+    rank = np.argsort(wanted)
     missing, after = [0] * n, [list[int]() for _ in range(n)]
     for u, v in edges:
         missing[v] += 1

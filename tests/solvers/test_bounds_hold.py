@@ -120,7 +120,7 @@ def test_bottleneck_bounds_hold_on_random_problems() -> None:
         checked += 1
         for factor in (1.0, 1.5):
             for num_detailed in (1, 2):
-                bound_s = bottleneck(problem, upper_bound_s=factor * optimum_s, num_detailed=num_detailed)
+                bound_s = bottleneck(problem, upper_bound_s=factor * optimum_s, num_detailed=num_detailed)[0]
                 assert bound_s is None or bound_s <= optimum_s * (1 + 1e-12), case
     assert checked > 80
 
@@ -163,7 +163,7 @@ def test_bug_cover_rows_join_the_program_while_the_solver_runs() -> None:
 
 def test_an_interrupted_bound_says_nothing() -> None:
     """A tree that may not look at a single node proves nothing."""
-    assert bottleneck(without_presolve(), should_stop=lambda: True) is None
+    assert bottleneck(without_presolve(), should_stop=lambda: True)[0] is None
 
 
 def inclusion_presolve() -> pk.Problem[pk.SerialLatency]:

@@ -50,4 +50,4 @@ def test_bug_presolve_cuts_off_the_optimum() -> None:
     best = pk.evaluate(problem, pk.Placement.of(problem, [0, 3, 0, 3, 0, 3]))
     assert best.is_feasible
     assert best.objective == 0.0
-    assert not bottleneck(problem, upper_bound_s=1.0)
+    assert not bottleneck(problem, upper_bound_s=1.0)[0]

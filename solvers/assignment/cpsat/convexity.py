@@ -8,7 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
+from placekit.model.contiguity import Contiguity, edges_along_order
 from placekit.solvers.assignment.cpsat.membership import Membership, Values
+from placekit.solvers.assignment.flat import FlatProblem, flatten
+from placekit.solvers.assignment.ilp.slots import left_before
+from placekit.solvers.generic.coarsen import Contraction
 
 Gone = dict[tuple[int, int], cp_model.IntVar]
 """``f`` of :mod:`placekit.solvers.assignment.cpsat.model` by op and slot: a path left the slot before the op."""
@@ -24,14 +28,11 @@ class Convexity:
         ``[num_ops]`` class of every op.
     senders, receivers
         ``[num_edges]`` ops.
-    order
-        A topological order of the ops.
     """
 
     class_of_op: NDArray[np.int64]
     senders: NDArray[np.int64]
     receivers: NDArray[np.int64]
-    order: NDArray[np.int64]
 
     def constrain(self, proto: cp_model.CpModel, membership: Membership) -> Gone:
         """Add the rows of every slot, and return their variables."""
@@ -55,15 +56,14 @@ class Convexity:
 
     def encode(self, gone: Gone, slot: NDArray[np.int64]) -> Values:
         """Return a value for every variable of `gone` for ``[C]`` slots."""
-        rank = np.empty(len(self.order), dtype=np.int64)
-        rank[self.order] = np.arange(len(rank))
-        along = np.argsort(rank[self.senders], kind="stable")
-        edges = list(zip(self.senders[along].tolist(), self.receivers[along].tolist(), strict=True))
-        values: Values = {}
-        for s in sorted({at for _, at in gone}):
-            inside = (slot[self.class_of_op] == s).tolist()
-            is_gone = [False] * len(inside)
-            for u, v in edges:
-                is_gone[v] = is_gone[v] or is_gone[u] or (inside[u] and not inside[v])
-            values |= {variable.index: int(is_gone[v]) for (v, at), variable in gone.items() if at == s}
-        return values
+        along = edges_along_order(len(self.class_of_op), self.senders, self.receivers)
+        is_gone = {s: left_before(slot[self.class_of_op] == s, *along) for s in {s for _, s in gone}}
+        return {variable.index: int(is_gone[s][v]) for (v, s), variable in gone.items()}
+
+
+def flat_and_convexity(contraction: Contraction) -> tuple[FlatProblem, Convexity | None]:
+    """Return the arrays of a contraction, and rows for convex parts if the problem asks for them: then in no order."""
+    flat, problem = flatten(contraction), contraction.problem
+    if problem.contiguity is not Contiguity.CONVEX:
+        return flat, None
+    return flat._replace(is_ordered=False), Convexity(contraction.class_of_op, *problem.order_edges)

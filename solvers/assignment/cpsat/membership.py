@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.model.graph import topological_order
 from placekit.solvers.assignment.flat import FlatProblem
-from placekit.solvers.assignment.ilp.slots import embed, slot_chain
+from placekit.solvers.assignment.ilp.slots import devices_of_slots, in_opening_order, slot_chain, slots_of_devices
 
 Values = dict[int, int]
 """Values of variables by their index in the model."""
@@ -79,11 +78,7 @@ class ByDevice:
 
     def encode(self, device: NDArray[np.int64]) -> tuple[NDArray[np.int64], Values] | None:
         """Return devices, renamed within each group to the order in which classes open them, and values."""
-        renamed = device.copy()
-        for group in self.groups:
-            members = [int(device[c]) for c in self.by_size if device[c] in group]
-            for new, old in zip(group, dict.fromkeys(members), strict=False):
-                renamed[device == old] = new
+        renamed = in_opening_order(device, self.groups, self.by_size)
         if any((c, d) not in self.x for c, d in enumerate(renamed.tolist())):
             return None
         values = {variable.index: int(renamed[c] == d) for (c, d), variable in self.x.items()}
@@ -111,7 +106,6 @@ class BySlot:
         num_classes, num_slots = len(flat.memory_bytes), len(self.slot_group)
         self.senders = np.repeat(np.arange(num_classes), np.diff(flat.next_offsets))
         self.receivers = flat.next_classes
-        self.num_devices = len(flat.kind)
         self.y = {(c, s): model.new_bool_var(f"y_{c}_{s}") for c in range(num_classes) for s in range(num_slots - 1)}
         self.x: dict[tuple[int, int], cp_model.IntVar] = {}
         for c in range(num_classes):
@@ -147,19 +141,10 @@ class BySlot:
 
     def encode(self, device: NDArray[np.int64]) -> tuple[NDArray[np.int64], Values] | None:
         """Return the slots of an acyclic placement, as far left as they fit, and values."""
-        ends = device[self.senders], device[self.receivers]
-        crossing = ends[0] != ends[1]
-        chain, stuck = topological_order(self.num_devices, ends[0][crossing], ends[1][crossing])
-        if stuck.size:
+        found = slots_of_devices(device, self.groups, self.slot_group, self.senders, self.receivers)
+        if found is None or any((c, s) not in self.x for c, s in enumerate(found[0].tolist())):
             return None
-        group_of_device = {d: g for g, group in enumerate(self.groups) for d in group}
-        devices = [d for d in chain.tolist() if (device == d).any()]
-        slots = embed([group_of_device[d] for d in devices], self.slot_group)
-        slot = np.zeros(len(device), dtype=np.int64)
-        for d, s in zip(devices, slots, strict=True):
-            slot[device == d] = s
-        if any((c, s) not in self.x for c, s in enumerate(slot.tolist())):
-            return None
+        slot, slots = found
         values = {variable.index: int(slot[c] <= s) for (c, s), variable in self.y.items()}
         values |= {variable.index: int(slot[c] == s) for (c, s), variable in self.x.items()}
         values |= {variable.index: int(s in slots) for s, variable in self.used.items()}
@@ -167,8 +152,4 @@ class BySlot:
 
     def decode(self, slot: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the devices: non-empty slots of a group take its devices in order."""
-        free = [list(group) for group in self.groups]
-        device = np.zeros(len(slot), dtype=np.int64)
-        for s in np.unique(slot).tolist():
-            device[slot == s] = free[self.slot_group[s]].pop(0)
-        return device
+        return devices_of_slots(slot, self.groups, self.slot_group)

@@ -20,8 +20,6 @@ class MemoryRows:
     ----------
     proto
         The model.
-    flat
-        The problem.
     membership
         Booleans of classes and slots.
     with_blocks

@@ -246,7 +246,7 @@ def count_literals(flat: FlatProblem, convexity: Convexity | None = None) -> flo
     places = 3.0 * num_classes * len(slots) + 5.0 * num_classes * (len(slots) - len(groups))
     if convexity is None:
         return cuts + places
-    return cuts + places + len(slots) * (3.0 * len(convexity.order) + 5.0 * len(convexity.senders))
+    return cuts + places + len(slots) * (3.0 * len(convexity.class_of_op) + 5.0 * len(convexity.senders))
 
 
 def _narrow(flat: FlatProblem, ceiling_s: float | None) -> FlatProblem:

@@ -9,20 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.contiguity import Contiguity
-from placekit.model.graph import topological_order
 from placekit.model.problem import Problem
 from placekit.objectives import Loads
 from placekit.solve.method import Run, no_links
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.cpsat.convexity import Convexity
+from placekit.solvers.assignment.cpsat.convexity import flat_and_convexity
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.cpsat.model import CpsatModel, count_literals
 from placekit.solvers.assignment.first_answers import clash, open_run
-from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
-from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.backends.cpsat import Outcome, search_for
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.rescaled import rescaled
 
@@ -50,13 +47,13 @@ class AssignmentCpsat(CpsatMethod):
 
         def solve(ceiling_s: float | None) -> StopReason:
             model = build_model(contraction, ceiling_s, lambda: time_left(run), rows_of(run, contraction.class_of_op))
-            return solve_model(run, contraction, model, self.workers(len(model.proto.proto.variables)))
+            return solve_model(run, contraction, model, self.workers)
 
         return rescaled(run, solve)
 
 
 def solve_model(
-    run: Run, contraction: Contraction, model: CpsatModel, workers: int, most_s: float = math.inf
+    run: Run, contraction: Contraction, model: CpsatModel, workers: Callable[[int], int], most_s: float = math.inf
 ) -> StopReason:
     """Solve a model from the best known placement, and again while `evaluate` finds its answers infeasible.
 
@@ -64,19 +61,11 @@ def solve_model(
 
     Parameters
     ----------
-    run
-        The run.
-    contraction
-        The contracted problem.
-    model
-        Its model.
     workers
-        Number of workers of CP-SAT.
+        Returns the number of CP-SAT workers for a number of variables.
     most_s
         Largest bound in seconds; the model is exact for placements below it.
     """
-    num_variables = len(model.proto.proto.variables)
-    run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
     # the program undercounts subgraphs, so its objective is exact only without that term
     is_exact = not model.slot_used
     refused: list[NDArray[np.int64]] = []
@@ -92,15 +81,7 @@ def solve_model(
     while True:
         if run.placement is not None:
             model.hint(contraction.restrict(run.placement.device_of_op))
-        limits = CpsatLimits(
-            workers=workers,
-            seed=run.seed,
-            time_s=run.remaining_s,
-            gap=run.asked_gap / 2,
-            presolve=num_variables > NO_PRESOLVE_UP_TO,
-        )
-        outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
-        run.info["solver_status"] = str(outcome)
+        outcome = search_for(run, model, workers, see_solution, see_bound, no_presolve_up_to=NO_PRESOLVE_UP_TO)
         if outcome is Outcome.INFEASIBLE and run.placement is None:
             return run.prove_infeasible(clash())
         reason = run.should_stop()
@@ -128,14 +109,8 @@ def build_model(
         Memory or time is too short; `left_s` returns the seconds left.
     """
     problem = contraction.problem
-    flat = flatten(contraction)
+    flat, convexity = flat_and_convexity(contraction)
     loads = problem.objective.loads(problem) or Loads()
-    convexity = None
-    if problem.contiguity is Contiguity.CONVEX:
-        flat = flat._replace(is_ordered=False)
-        senders, receivers = problem.order_edges
-        order, _ = topological_order(problem.graph.num_ops, senders, receivers)
-        convexity = Convexity(contraction.class_of_op, senders, receivers, order)
     return CpsatModel(
         flat,
         ceiling_s,

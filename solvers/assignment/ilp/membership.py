@@ -15,9 +15,7 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
-from placekit.model.contiguity import quotient_cycle
-from placekit.model.graph import topological_order
-from placekit.solvers.assignment.ilp.slots import embed, slot_chain
+from placekit.solvers.assignment.ilp.slots import devices_of_slots, in_opening_order, slot_chain, slots_of_devices
 from placekit.solvers.generic.coarsen import Contraction
 
 Linear = tuple[list[tuple[pulp.LpVariable, float]], float]
@@ -43,10 +41,6 @@ class Membership(Protocol):
 
     def at(self, c: int, slot: int) -> Linear:
         """Return the expression that is 1 iff class `c` is in `slot`."""
-        ...
-
-    def used(self, slot: int) -> pulp.LpVariable | None:
-        """Return the binary that is 1 if the slot may hold classes, or None if it always may."""
         ...
 
     def encode(self, device_of_class: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[pulp.LpVariable, float]]:
@@ -103,17 +97,9 @@ class AssignmentMembership:
         variable = self.x.get((c, slot))
         return ([(variable, 1.0)], 0.0) if variable is not None else ([], 0.0)
 
-    def used(self, slot: int) -> pulp.LpVariable | None:  # noqa: ARG002  # same signature as the ordered one
-        """Return None: a device may always hold classes."""
-        return None
-
     def encode(self, device_of_class: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[pulp.LpVariable, float]]:
         """Return devices, renamed within each group to the order in which classes open them, and values."""
-        renamed = device_of_class.copy()
-        for group in self.contraction.interchangeable:
-            members = [device_of_class[c] for c in self.by_size if device_of_class[c] in group]
-            for new, old in zip(group, dict.fromkeys(members), strict=False):
-                renamed[device_of_class == old] = new
+        renamed = in_opening_order(device_of_class, self.contraction.interchangeable, self.by_size)
         values = {variable: float(renamed[c] == d) for (c, d), variable in self.x.items()}
         opened: dict[int, float] = {}
         for (before, j), variable in self.opened.items():
@@ -177,25 +163,14 @@ class OrderedMembership:
             terms.append((self.y[c, slot - 1], -1.0))
         return terms, 0.0 if (c, slot) in self.y else 1.0
 
-    def used(self, slot: int) -> pulp.LpVariable | None:
-        """Return the binary that is 1 if the slot may hold classes, or None if it always may."""
-        return self._used.get(slot)
-
     def encode(self, device_of_class: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[pulp.LpVariable, float]]:
         """Return the slots of an acyclic placement, as far left as they fit, and values."""
-        contraction, groups = self.contraction, self.contraction.interchangeable
-        group_of_device = {device: g for g, group in enumerate(groups) for device in group}
-        num_devices = contraction.problem.platform.num_devices
-        ends = device_of_class[contraction.senders], device_of_class[contraction.receivers]
-        crossing = ends[0] != ends[1]
-        chain, stuck = topological_order(num_devices, ends[0][crossing], ends[1][crossing])
-        if stuck.size or quotient_cycle(contraction.senders, contraction.receivers, device_of_class, num_devices):
+        contraction = self.contraction
+        ends = contraction.senders, contraction.receivers
+        found = slots_of_devices(device_of_class, contraction.interchangeable, self.slot_group, *ends)
+        if found is None:
             raise ValueError("the placement is not acyclic")
-        devices = [device for device in chain.tolist() if (device_of_class == device).any()]
-        slots = embed([group_of_device[device] for device in devices], self.slot_group)
-        slot_of_class = np.zeros(contraction.num_classes, dtype=np.int64)
-        for device, slot in zip(devices, slots, strict=True):
-            slot_of_class[device_of_class == device] = slot
+        slot_of_class, slots = found
         values = {variable: float(slot_of_class[c] <= s) for (c, s), variable in self.y.items()}
         values |= {variable: float(s in slots) for s, variable in self._used.items()}
         return slot_of_class, values
@@ -206,8 +181,4 @@ class OrderedMembership:
         for (c, s), variable in self.y.items():
             if value.get(variable, 0.0) > 0.5:  # PuLP omits variables that are in no row
                 slot[c] = min(slot[c], s)
-        free = [list(group) for group in self.contraction.interchangeable]
-        device_of_class = np.zeros(self.contraction.num_classes, dtype=np.int64)
-        for s in np.unique(slot).tolist():
-            device_of_class[slot == s] = free[self.slot_group[s]].pop(0)
-        return device_of_class
+        return devices_of_slots(slot, self.contraction.interchangeable, self.slot_group)

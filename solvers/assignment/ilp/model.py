@@ -32,8 +32,7 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
-from placekit.model.contiguity import Contiguity
-from placekit.model.graph import topological_order
+from placekit.model.contiguity import Contiguity, edges_along_order
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.objectives import Loads
 from placekit.solvers.assignment.ilp.membership import (
@@ -43,7 +42,7 @@ from placekit.solvers.assignment.ilp.membership import (
     OrderedMembership,
     linear_row,
 )
-from placekit.solvers.assignment.ilp.slots import slot_chain
+from placekit.solvers.assignment.ilp.slots import left_before, slot_chain
 from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row, opening_positions
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
@@ -319,19 +318,9 @@ class IlpModel:
         return values
 
     def _encode_convexity(self, slot_of_op: NDArray[np.int64]) -> dict[pulp.LpVariable, float]:
-        senders, receivers = self.contraction.problem.order_edges
-        order, _ = topological_order(len(slot_of_op), senders, receivers)
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        along = np.argsort(rank[senders], kind="stable")
-        values: dict[pulp.LpVariable, float] = {}
-        for s in range(self.num_slots):
-            inside = (slot_of_op == s).tolist()
-            gone = [False] * len(inside)
-            for u, v in zip(senders[along].tolist(), receivers[along].tolist(), strict=True):
-                gone[v] = gone[v] or gone[u] or (inside[u] and not inside[v])
-            values |= {variable: float(gone[v]) for (v, at), variable in self.left.items() if at == s}
-        return values
+        along = edges_along_order(len(slot_of_op), *self.contraction.problem.order_edges)
+        gone = [left_before(slot_of_op == s, *along) for s in range(self.num_slots)]
+        return {variable: float(gone[s][v]) for (v, s), variable in self.left.items()}
 
     def decode(self, values: dict[pulp.LpVariable, float]) -> NDArray[np.int64]:
         """Return ``[num_ops]`` devices from the values of the variables."""

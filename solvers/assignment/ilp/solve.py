@@ -44,8 +44,6 @@ class PulpModel(Protocol[Answer]):
 
     Parameters
     ----------
-    lp
-        The model.
     unit_s
         Seconds per unit of its objective.
     covers

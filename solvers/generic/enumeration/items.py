@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.graph import sum_by
+from placekit.model.graph import all_by, sum_by
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.model.teams import teams_of
@@ -35,8 +35,6 @@ class Items:
 
     Parameters
     ----------
-    problem
-        The problem.
     item_of_op
         ``[V]`` item of every op.
     device_of_place, slot_of_place
@@ -169,8 +167,7 @@ def items_of(problem: Problem, team_of_device: NDArray[np.int64] | None = None) 
     """Return the items and places of `problem`, with fixed teams if given. O(ops * devices + edges log edges)."""
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     num_devices = platform.num_devices
-    class_allowed = np.ones((problem.num_classes, num_devices), dtype=bool)
-    np.logical_and.at(class_allowed, problem.op_class, costs.supported[:, platform.kind_of_device])
+    class_allowed = all_by(problem.op_class, costs.supported[:, platform.kind_of_device], problem.num_classes)
     alone = np.arange(num_devices)
     team = alone if team_of_device is None else team_of_device
     members = {each[0]: each for each in teams_of(team)}
@@ -183,12 +180,10 @@ def items_of(problem: Problem, team_of_device: NDArray[np.int64] | None = None) 
     label = problem.op_class if calls == 1 else np.arange(graph.num_ops)
     # items in topological order of their first ops
     _, first_at, of_order = np.unique(label[graph.order], return_index=True, return_inverse=True)
-    number = np.empty(len(first_at), dtype=np.int64)
-    number[np.argsort(first_at, kind="stable")] = np.arange(len(first_at))
+    number = np.argsort(np.argsort(first_at))
     item_of_op = np.empty(graph.num_ops, dtype=np.int64)
     item_of_op[graph.order] = number[of_order]
-    allowed = np.ones((len(number), num_devices), dtype=bool)
-    np.logical_and.at(allowed, item_of_op, class_allowed[problem.op_class])
+    allowed = all_by(item_of_op, class_allowed[problem.op_class], len(number))
     places = [
         (d, slot)
         for d, device in enumerate(platform.devices)

@@ -201,6 +201,5 @@ def _offer(run: Run, branch: _Branch, places: Beginnings, values: NDArray[np.flo
             found = best_order(instance, device, problem.objective.contention, most_s)
             if found[0] >= most_s:
                 continue
-            step = np.empty(len(device), dtype=np.int64)
-            step[found[1]] = np.arange(len(device))
+            step = np.argsort(found[1])
         run.offer(Placement.of(problem, device, step, branch.teams))

@@ -22,8 +22,6 @@ def best_order(
 
     Parameters
     ----------
-    instance
-        The problem.
     device
         ``[V]`` device of every op.
     has_contention

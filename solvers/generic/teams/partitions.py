@@ -31,8 +31,6 @@ def crews(counts: Sequence[int], kinds: Sequence[int], rule: str) -> list[Crew]:
     ----------
     counts, kinds
         ``[num_groups]`` number of devices, and kind, of every group of equals.
-    rule
-        The rule.
     """
     if rule == "off":
         return [tuple(int(h == g) for h in range(len(counts))) for g in range(len(counts))]

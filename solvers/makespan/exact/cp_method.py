@@ -19,7 +19,7 @@ from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import clash, open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
-from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.backends.cpsat import Outcome, search_for
 from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.generic.largest_op import largest_op
@@ -133,8 +133,6 @@ def bound_makespan(run: Run[Makespan], keep: KeepBound) -> StopReason:
 def _search(
     run: Run[Makespan], tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float
 ) -> tuple[Outcome, bool]:
-    num_variables = len(model.proto.proto.variables)
-    run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
     has_bus = run.problem.objective.contention
     since_s = run.elapsed_s
     cut_short = False
@@ -158,15 +156,8 @@ def _search(
         cut_short = gained and run.elapsed_s - since_s > RESTART_AFTER_S
         return cut_short
 
-    limits = CpsatLimits(
-        workers=workers(num_variables),
-        seed=run.seed,
-        time_s=run.remaining_s,
-        gap=run.asked_gap / 2,
-        refutes=model.decides,
-    )
-    outcome = search(model, limits, see_plan, None if model.decides else see_bound, should_stop)
-    run.info["solver_status"] = str(outcome)
+    see = None if model.decides else see_bound
+    outcome = search_for(run, model, workers, see_plan, see, refutes=model.decides, should_stop=should_stop)
     return outcome, cut_short and outcome is not Outcome.OPTIMAL
 
 

@@ -55,8 +55,6 @@ def favourite_children(
 
     Parameters
     ----------
-    instance
-        The problem.
     time_s, transfer_s
         ``[V]`` seconds of each op and ``[T]`` of each tensor, on a typical device.
 

@@ -93,8 +93,7 @@ def _offer(run: Run[Makespan], instance: MakespanInstance, plan: ListSchedule) -
         plan = _by_priority(instance, rank, wanted=device)
         run.info["repaired"] = "no device had room: classes were moved until the memory limits held, as far as possible"
     # a graph edge or a neighbour on a device never goes back in this order, zero-time ops included
-    step = np.empty(instance.num_ops, dtype=np.int64)
-    step[np.lexsort((instance.rank, plan.finish_s, plan.start_s))] = np.arange(instance.num_ops)
+    step = np.argsort(np.lexsort((instance.rank, plan.finish_s, plan.start_s)))
     planned = None if problem.objective.contention else float(plan.finish_s.max())
     run.offer(Placement.of(problem, plan.device, step), at_most=planned)
 
@@ -197,9 +196,7 @@ class MSct(ListScheduler):
 def _places(instance: MakespanInstance) -> NDArray[np.int64]:
     """Return the place of every op by falling upward rank ``[V]``, ties in topological order."""
     rank = mean_upward_rank(instance)
-    places = np.empty(instance.num_ops, dtype=np.int64)
-    places[np.lexsort((instance.rank, -rank))] = np.arange(instance.num_ops)
-    return places
+    return np.argsort(np.lexsort((instance.rank, -rank)))
 
 
 def _fill_devices(instance: MakespanInstance, time_s: NDArray[np.float64]) -> tuple[NDArray[np.int64], bool]:
@@ -211,8 +208,6 @@ def _fill_devices(instance: MakespanInstance, time_s: NDArray[np.float64]) -> tu
 
     Parameters
     ----------
-    instance
-        The problem.
     time_s
         ``[V]`` seconds of every op, which are shared out if no op has bytes.
 

@@ -73,8 +73,11 @@ def bottleneck(
     upper_bound_s: float | None = None,
     num_detailed: int = 1,
     should_stop: Callable[[], bool] | None = None,
-) -> float | None:
-    """Return the bound of the module docstring in seconds, or None if nothing is proven.
+) -> tuple[float | None, bool]:
+    """Return the bound of the module docstring in seconds, None if nothing is proven; and whether it is closed.
+
+    It is if every program was solved to its end. Then more time changes nothing and more devices in detail may; if not,
+    a larger program has no chance either.
 
     Parameters
     ----------
@@ -88,27 +91,6 @@ def bottleneck(
         Devices in full detail (item 5), at most; one under `Contiguity.ACYCLIC`.
     should_stop
         Asked often; True ends the search with the bound so far.
-    """
-    return bottleneck_until_closed(
-        problem,
-        time_limit_s=time_limit_s,
-        upper_bound_s=upper_bound_s,
-        num_detailed=num_detailed,
-        should_stop=should_stop,
-    )[0]
-
-
-def bottleneck_until_closed(
-    problem: Problem,
-    *,
-    time_limit_s: float = math.inf,
-    upper_bound_s: float | None = None,
-    num_detailed: int = 1,
-    should_stop: Callable[[], bool] | None = None,
-) -> tuple[float | None, bool]:
-    """Return the bound of `bottleneck`, and whether every program was solved to its end.
-
-    If so, more time changes nothing and more devices in detail may; if not, a larger program has no chance either.
     """
     deadline = perf_counter() + time_limit_s
     machines = machines_of(problem, upper_bound_s)
@@ -148,8 +130,6 @@ class BottleneckProgram:
 
     Parameters
     ----------
-    machines
-        The problem.
     group
         The group :math:`\kappa` of the device that is looked at in detail.
     upper_bound_s

@@ -19,8 +19,6 @@ class Machines:
 
     Parameters
     ----------
-    contraction
-        The contracted problem.
     groups
         Devices of each group: equals; with teams all devices of a kind, wherever pins are.
     passes
@@ -74,8 +72,6 @@ def machines_of(problem: Problem[Throughput], upper_bound_s: float | None = None
 
     Parameters
     ----------
-    problem
-        The problem.
     upper_bound_s
         Objective of a feasible placement: a class may then not go where it alone takes longer, because no placement
         at most that good puts it there.

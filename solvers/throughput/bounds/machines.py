@@ -115,12 +115,6 @@ class MachineProgram:
         return cls(program, unit_s, share, level, work_row, op_row, memory_row)
 
 
-def unrelated_machines(problem: Problem, *, time_limit_s: float = math.inf) -> float | None:
-    """Return the bound of `certified_machines` without its certificate."""
-    found = certified_machines(problem, time_limit_s=time_limit_s)
-    return None if found is None else found[0]
-
-
 def certified_machines(problem: Problem, *, time_limit_s: float = math.inf) -> tuple[float, Prices] | None:
     """Return the bound of the module docstring in seconds; None if the program is infeasible, zero or out of time.
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
+from placekit.solvers.assignment.flat import invert
 
 WORK_BETWEEN_LOOKS = 20_000_000
 """Steps between two looks at the clock: hundredths of a second."""
@@ -46,10 +47,7 @@ def minimum_cut(
     ----------
     Klimmek and Wagner, "A simple hypergraph min cut algorithm", FU Berlin, report B 96-02 (1996).
     """
-    net_of_pin = np.repeat(np.arange(len(weight)), np.diff(net_offsets))
-    by_node = np.argsort(net_pins, kind="stable")
-    node_offsets = np.searchsorted(net_pins[by_node], np.arange(num_nodes + 1)).astype(np.int64)
-    node_nets = net_of_pin[by_node].astype(np.int64)
+    node_offsets, node_nets = invert(net_offsets, net_pins, num_nodes)
     alive, tail = np.arange(num_nodes), np.arange(num_nodes)
     merged, chain = np.arange(num_nodes), np.full(num_nodes, -1)
     best, left = np.inf, num_nodes

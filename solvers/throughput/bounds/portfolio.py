@@ -16,7 +16,7 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
 from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_closed
+from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
 from placekit.solvers.throughput.bounds.machines import certified_machines
@@ -35,8 +35,6 @@ def lower_bounds(
 
     Parameters
     ----------
-    problem
-        The problem.
     time_limit_s
         Time for all of them. What the quick ones leave goes to the bottleneck programs: one device in detail, then
         two, and so on, as long as they close.
@@ -100,7 +98,7 @@ def lower_bounds(
         best_s = max(bound_s for bound_s, _ in found)
         if left_s() <= 0 or (upper_bound_s is not None and best_s >= upper_bound_s * (1 - SOLVER_TOLERANCE)):
             break
-        bound_s, is_closed = bottleneck_until_closed(
+        bound_s, is_closed = bottleneck(
             problem,
             time_limit_s=left_s(),
             upper_bound_s=upper_bound_s,

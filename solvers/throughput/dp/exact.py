@@ -73,8 +73,6 @@ class Version:
 
     Parameters
     ----------
-    contraction
-        What is solved.
     is_exact
         A placement costs what it says; not in a relaxation.
     is_bound

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.model.graph import csr_lists
 from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.kernels import cut_of_prefixes, describe_ideals, enumerate_ideals
 
@@ -22,8 +23,6 @@ class IdealSet:
 
     Parameters
     ----------
-    instance
-        The instance.
     bits
         ``[num_ideals, num_words]`` ideals by rising work; the empty and the full one must be among them.
     values
@@ -69,13 +68,12 @@ class IdealSet:
         """Return every ideal inside some balance window; None if there are too many, or if told to stop."""
         contraction = instance.contraction
         senders, receivers = instance.rank[contraction.senders], instance.rank[contraction.receivers]
-        by_sender = np.argsort(senders, kind="stable")
-        offsets = np.searchsorted(senders[by_sender], np.arange(instance.num_classes + 1)).astype(np.int64)
+        successors = csr_lists(senders, receivers, instance.num_classes)
         total = float(instance.work.sum())
         ends = [(0.0, 1e-9 * total), (total * (1 - 1e-9), total * (1 + 1e-9))]  # the empty and the full ideal, always
         windows = merge_windows([*ends, *(instance.window(state) for state in instance.states())])
         num_words = max(1, -(-instance.num_classes // 64))
-        graph = offsets, receivers[by_sender], instance.work, windows[:, 0].copy(), windows[:, 1].copy()
+        graph = *successors, instance.work, windows[:, 0].copy(), windows[:, 1].copy()
         size = instance.num_classes + 1
         at, open_work = np.zeros(2, dtype=np.int64), np.zeros(size)
         open_work[0] = total

@@ -98,8 +98,7 @@ class Instance:
         self.contraction = contraction
         self.limit_s = limit_s
         self.order = order
-        self.rank = np.empty_like(order)
-        self.rank[order] = np.arange(len(order))
+        self.rank = np.argsort(order)
         self.overlap = objective.overlap
         self.num_passes = 2 if objective.schedule == "gpipe" and problem.graph.is_backward.any() else 1
         rule = objective.teams

@@ -32,8 +32,6 @@ def relax_light_leaves(
 
     Parameters
     ----------
-    contraction
-        The problem.
     objective_s
         An objective that is known to be reached; what is light is measured by it.
     """

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.model.contiguity import edges_along_order
 from placekit.model.graph import topological_order
 from placekit.solvers.generic.coarsen import Contraction
 
@@ -31,13 +32,13 @@ def order_by_key(contraction: Contraction, key: NDArray[np.float64]) -> NDArray[
 
 def named_orders(contraction: Contraction) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Yield the narrow order first, which is nearly always the best, then those by depth and by height."""
-    num_classes = contraction.num_classes
+    num_classes, senders, receivers = contraction.num_classes, contraction.senders, contraction.receivers
     yield "narrow", _narrow(contraction)
-    yield "bfs", order_by_key(contraction, _depth(contraction, np.ones(num_classes)))
-    yield "dfs", topological_order(num_classes, contraction.senders, contraction.receivers, depth_first=True)[0]
+    yield "bfs", order_by_key(contraction, _longest(senders, receivers, np.ones(num_classes)))
+    yield "dfs", topological_order(num_classes, senders, receivers, depth_first=True)[0]
     seconds = contraction.time_s.sum(axis=2).min(axis=1)
-    yield "critical path", order_by_key(contraction, -_height(contraction, seconds))
-    yield "earliest finish", order_by_key(contraction, _depth(contraction, seconds))
+    yield "critical path", order_by_key(contraction, -_longest(receivers, senders, seconds))
+    yield "earliest finish", order_by_key(contraction, _longest(senders, receivers, seconds))
 
 
 def _successors(contraction: Contraction) -> tuple[list[list[int]], NDArray[np.int64]]:
@@ -47,26 +48,13 @@ def _successors(contraction: Contraction) -> tuple[list[list[int]], NDArray[np.i
     return successors, np.bincount(contraction.receivers, minlength=contraction.num_classes)
 
 
-def _depth(contraction: Contraction, weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``[num_classes]`` weight of the heaviest path that ends in each class."""
-    return _longest(contraction.senders, contraction.receivers, weight)
-
-
-def _height(contraction: Contraction, weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``[num_classes]`` weight of the heaviest path that starts in each class."""
-    return _longest(contraction.receivers, contraction.senders, weight)
-
-
 def _longest(
     senders: NDArray[np.int64], receivers: NDArray[np.int64], weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    order, _ = topological_order(len(weight), senders, receivers)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
+    """``[num_classes]`` weight of the heaviest path that ends in each class."""
     longest = weight.tolist()
     own = weight.tolist()
-    along = np.argsort(rank[senders], kind="stable")
-    for u, v in zip(senders[along].tolist(), receivers[along].tolist(), strict=True):
+    for u, v in zip(*(ends.tolist() for ends in edges_along_order(len(weight), senders, receivers)), strict=True):
         longest[v] = max(longest[v], longest[u] + own[v])
     return np.array(longest)
 

@@ -114,8 +114,6 @@ def anneal(
 
     Parameters
     ----------
-    flat
-        The problem.
     state
         Where to start; where the walk ended, afterwards.
     best_device

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.model.graph import sum_by
+from placekit.model.graph import all_by, sum_by
 from placekit.solvers.assignment.flat import FlatProblem, invert, with_order
 from placekit.solvers.generic.draws import shuffled
 from placekit.solvers.throughput.local_search.sorting import sort
@@ -27,8 +27,6 @@ def find_clusters(
 
     Parameters
     ----------
-    flat
-        The problem.
     device
         ``[C]`` labels: only classes with equal labels are joined.
     most_s
@@ -192,8 +190,6 @@ def coarsen(flat: FlatProblem, cluster: NDArray[np.int64], num_clusters: int) ->
 
     Parameters
     ----------
-    flat
-        The problem.
     cluster
         ``[C]`` cluster of every class, ``0 .. num_clusters - 1``.
     num_clusters
@@ -205,8 +201,6 @@ def coarsen(flat: FlatProblem, cluster: NDArray[np.int64], num_clusters: int) ->
     """
     time_s = np.zeros((num_clusters, *flat.time_s.shape[1:]))
     np.add.at(time_s, cluster, flat.time_s)
-    allowed = np.ones((num_clusters, flat.allowed.shape[1]), dtype=np.bool_)
-    np.logical_and.at(allowed, cluster, flat.allowed)
     net_offsets, net_pins, net_time_s = _coarse_nets(flat, cluster)
     class_offsets, class_nets = invert(net_offsets, net_pins, num_clusters)
     senders = np.repeat(cluster, np.diff(flat.next_offsets))
@@ -215,7 +209,7 @@ def coarsen(flat: FlatProblem, cluster: NDArray[np.int64], num_clusters: int) ->
     coarse = flat._replace(
         time_s=time_s,
         memory_bytes=sum_by(cluster, flat.memory_bytes, num_clusters),
-        allowed=allowed,
+        allowed=all_by(cluster, flat.allowed, num_clusters),
         net_offsets=net_offsets,
         net_pins=net_pins,
         net_time_s=net_time_s,

@@ -71,8 +71,6 @@ def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
 
     Parameters
     ----------
-    run
-        The solve in progress.
     params
         How to search.
 

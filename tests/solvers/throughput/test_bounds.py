@@ -21,8 +21,14 @@ from placekit.solvers.throughput.bounds import largest_op, lower_bounds
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
-from placekit.solvers.throughput.bounds.machines import unrelated_machines
+from placekit.solvers.throughput.bounds.machines import certified_machines
 from placekit.solvers.throughput.bounds.minimum_cut import minimum_cut
+
+
+def unrelated_machines(problem: pk.Problem) -> float | None:
+    """Return the bound by unrelated machines, without its certificate."""
+    found = certified_machines(problem)
+    return None if found is None else found[0]
 
 
 def optima(problem: pk.Problem) -> dict[pk.Contiguity, float]:
@@ -65,9 +71,9 @@ def test_no_bound_exceeds_the_optimum(problem: pk.Problem) -> None:
             "unrelated machines": unrelated_machines(under),
             "memory-forced work": memory_forced_work(under),
             "memory-forced cuts": memory_forced_cuts(under),
-            "bottleneck": bottleneck(under),
-            "bottleneck below the optimum": bottleneck(under, upper_bound_s=best),
-            "bottleneck, two in detail": bottleneck(under, upper_bound_s=best * 1.5, num_detailed=2),
+            "bottleneck": bottleneck(under)[0],
+            "bottleneck below the optimum": bottleneck(under, upper_bound_s=best)[0],
+            "bottleneck, two in detail": bottleneck(under, upper_bound_s=best * 1.5, num_detailed=2)[0],
         }
         for name, bound in bounds.items():
             assert bound is None or bound <= best * (1 + 1e-12), (name, contiguity, bound, best)
@@ -147,13 +153,13 @@ def test_bottleneck_pays_for_its_cut() -> None:
     problem = pk.Problem(graph, pk.Platform.of(acc=4), costs)
     # alone, the device with the most work could sit at an end of the chain: 2 s and one cut; the optimum is 3 s
     assert unrelated_machines(problem) == pytest.approx(2.0)
-    assert bottleneck(problem) == pytest.approx(2.5, rel=1e-4)
+    assert bottleneck(problem)[0] == pytest.approx(2.5, rel=1e-4)
     # a known placement of 3 s does not make it weaker; all devices in detail make it exact
-    known = bottleneck(problem, upper_bound_s=3.0)
+    known = bottleneck(problem, upper_bound_s=3.0)[0]
     assert known is not None
     assert known >= 2.5 * (1 - 1e-4)
     free = problem.replace(contiguity="none")
-    assert bottleneck(free, upper_bound_s=3.0, num_detailed=4) == pytest.approx(3.0, rel=1e-4)
+    assert bottleneck(free, upper_bound_s=3.0, num_detailed=4)[0] == pytest.approx(3.0, rel=1e-4)
 
 
 def test_bounds_come_with_names_best_first(diamond: pk.Problem) -> None:
@@ -189,7 +195,7 @@ def test_infeasible_programs_prove_nothing() -> None:
     assert unrelated_machines(problem) is None
     assert memory_forced_work(problem) is None
     assert memory_forced_cuts(problem) is None
-    assert bottleneck(problem) is None
+    assert bottleneck(problem)[0] is None
     [(value, name)] = lower_bounds(problem)
     assert value == pytest.approx(1.0)
     assert name == "largest op"
@@ -244,9 +250,9 @@ def test_rows_may_join_a_program_at_any_time(seed: int, num_columns: int, num_ro
 def test_interrupted_program_keeps_what_it_proved(workloads: Path) -> None:
     """Told to stop at once, a large program returns soon and its bound, if any, is valid."""
     problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-12_inference.json")
-    bound = bottleneck(problem, time_limit_s=60, upper_bound_s=0.148, should_stop=lambda: True)
+    bound = bottleneck(problem, time_limit_s=60, upper_bound_s=0.148, should_stop=lambda: True)[0]
     assert bound is None
-    bound = bottleneck(problem, time_limit_s=1, upper_bound_s=0.148)
+    bound = bottleneck(problem, time_limit_s=1, upper_bound_s=0.148)[0]
     assert bound is None or bound <= 0.147477984449
 
 
@@ -265,6 +271,6 @@ def test_bottleneck_is_strong_on_public_workloads(
     """Close to the known optimum, never above it, in seconds."""
     problem = pk.read_workload(workloads / "throughput" / f"{name}.json").replace(contiguity=contiguity)
     optimum_s = optimum_ms / 1e3
-    bound = bottleneck(problem, time_limit_s=60, upper_bound_s=optimum_s * (1 + 1e-9), num_detailed=num_detailed)
+    bound = bottleneck(problem, time_limit_s=60, upper_bound_s=optimum_s * (1 + 1e-9), num_detailed=num_detailed)[0]
     assert bound is not None
     assert at_least * optimum_s <= bound <= optimum_s * (1 + 1e-9)
