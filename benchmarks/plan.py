@@ -34,27 +34,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that decides the outcome of one solve, up to the code and the speed of the machine.
+    """Everything that decides the outcome of one solve, up to the code and the speed of the machine."""
 
-    Parameters
-    ----------
-    problem
-        Address of the problem's content.
-    method, params
-        The method and its parameters.
-    file_hashes
-        Hash of the content of every parameter that is a file, by name.
-    warm_start
-        The method whose answer it starts from; None for a cold start.
-    seed, time_limit_s, gap, max_evaluations
-        The seed, and when to stop.
-    """
-
-    problem: str
+    problem: str  # address of the problem's content
+    # method, params: the method and its parameters
     method: str
     params: Mapping[str, Any]
-    file_hashes: Mapping[str, str]
-    warm_start: str | None
+    file_hashes: Mapping[str, str]  # hash of the content of every parameter that is a file, by name
+    warm_start: str | None  # the method whose answer it starts from; None for a cold start
+    # seed, time_limit_s, gap, max_evaluations: the seed, and when to stop
     seed: int
     time_limit_s: float
     gap: float | None = None
@@ -73,28 +61,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Job:
-    """A case with all that a worker needs to run it, on whichever machine.
+    """A case with all that a worker needs to run it, on whichever machine."""
 
-    Parameters
-    ----------
-    case, problem
-        What to solve, and how.
-    files
-        Path of every parameter that is a file, by name.
-    facts
-        What the row says about the case beside its fields: suite, model, label, size, ...
-    model_file
-        The model that can be executed; None where there is only a problem.
-    warm_up_problem
-        What it works on then; None for the problem itself.
-    """
-
+    # case, problem: what to solve, and how
     case: Case
     problem: AnyProblem
-    files: Mapping[str, str]
-    facts: Mapping[str, Any]
-    model_file: Path | None = None
-    warm_up_problem: AnyProblem | None = None
+    files: Mapping[str, str]  # path of every parameter that is a file, by name
+    facts: Mapping[str, Any]  # what the row says about the case beside its fields: suite, model, label, size, ...
+    model_file: Path | None = None  # the model that can be executed; None where there is only a problem
+    warm_up_problem: AnyProblem | None = None  # what it works on then; None for the problem itself
 
 
 @dataclass(frozen=True)

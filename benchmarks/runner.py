@@ -26,22 +26,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SuiteProgress:
-    """Progress of a run.
+    """Progress of a run."""
 
-    Parameters
-    ----------
-    num_done, num_total
-        Cases.
-    remaining_s
-        Estimated wall seconds to the end.
-    row
-        The row that was just written; None before the first.
-    """
-
+    # num_done, num_total: cases
     num_done: int
     num_total: int
-    remaining_s: float
-    row: dict[str, Any] | None = None
+    remaining_s: float  # estimated wall seconds to the end
+    row: dict[str, Any] | None = None  # the row that was just written; None before the first
 
 
 def run_jobs(

@@ -33,17 +33,10 @@ NUM_RESAMPLES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with a 95 % confidence interval.
+    """An estimate with a 95 % confidence interval."""
 
-    Parameters
-    ----------
-    value
-        The estimate.
-    low, high
-        The interval; None where it cannot be known, because no case has more than one run.
-    """
-
-    value: float
+    value: float  # the estimate
+    # low, high: the interval; None where it cannot be known, because no case has more than one run
     low: float | None
     high: float | None
 

@@ -21,24 +21,12 @@ _FOLDER = Path(__file__).parent / "suites"
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite, and where its files are.
+    """A suite, and where its files are."""
 
-    Parameters
-    ----------
-    content
-        The suite file.
-    source
-        What to ask for to get it again: a shipped name, or the name of the file.
-    home
-        Where it lies, and the platform files that it names.
-    folder
-        Where the other files that it names lie: models, costs, parameters of methods.
-    """
-
-    content: SuiteModel
-    source: str
-    home: Path
-    folder: Path
+    content: SuiteModel  # the suite file
+    source: str  # what to ask for to get it again: a shipped name, or the name of the file
+    home: Path  # where it lies, and the platform files that it names
+    folder: Path  # where the other files that it names lie: models, costs, parameters of methods
 
     @property
     def name(self) -> str:

@@ -51,29 +51,16 @@ ADDRESS_LENGTH = 16
 
 @dataclass(frozen=True)
 class ProblemSpec:
-    """A problem that a suite asks for, not yet made.
+    """A problem that a suite asks for, not yet made."""
 
-    Parameters
-    ----------
-    model, platform
-        What the report calls them; the platform is None where the model file has its own, and the machine of a training
-        problem.
-    objective
-        What the suite calls the objective; None for the one of the problem file.
-    declaration
-        Hashes of what it is made from.
-    build
-        Makes it.
-    model_file
-        The model that can be executed; None where there is only a problem.
-    """
-
+    # model, platform: what the report calls them; the platform is None where the model file has its own, and the
+    # machine of a training problem
     model: str
     platform: str | None
-    objective: str | None
-    declaration: Mapping[str, Any]
-    build: Callable[[], AnyProblem]
-    model_file: Path | None = None
+    objective: str | None  # what the suite calls the objective; None for the one of the problem file
+    declaration: Mapping[str, Any]  # hashes of what it is made from
+    build: Callable[[], AnyProblem]  # makes it
+    model_file: Path | None = None  # the model that can be executed; None where there is only a problem
 
 
 def address_of(value: Any) -> str:

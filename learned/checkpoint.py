@@ -32,28 +32,15 @@ ANY_DEVICES = 0
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Content of a policy file.
+    """Content of a policy file."""
 
-    Parameters
-    ----------
-    method, params
-        Name in the registry, and every parameter by name.
-    num_devices
-        Devices that the policy chooses from; `ANY_DEVICES` for any number.
-    problem
-        Digest of the problem that it was trained on.
-    transferable
-        Weights that mean something for other problems.
-    training
-        `Training.state`; None for a policy that cannot be resumed.
-    """
-
+    # method, params: name in the registry, and every parameter by name
     method: str
     params: Mapping[str, Any]
-    num_devices: int
-    problem: str
-    transferable: Mapping[str, Tensor]
-    training: Mapping[str, Any] | None
+    num_devices: int  # devices that the policy chooses from; `ANY_DEVICES` for any number
+    problem: str  # digest of the problem that it was trained on
+    transferable: Mapping[str, Tensor]  # weights that mean something for other problems
+    training: Mapping[str, Any] | None  # `Training.state`; None for a policy that cannot be resumed
 
     def check_resumable(self, method: str, params: Mapping[str, Any], problem: Problem) -> Mapping[str, Any]:
         """Return the state of the training that this checkpoint can go on with.

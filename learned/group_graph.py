@@ -28,25 +28,14 @@ _LEAST = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class GroupGraph:
-    """Groups, their features, and the edges between them.
+    """Groups, their features, and the edges between them."""
 
-    Parameters
-    ----------
-    features
-        ``[num_groups, num_features]`` float32.
-    senders, receivers
-        ``[num_edges]`` distinct edges between different groups.
-    order
-        ``[num_groups]`` groups by the topological rank of their first op.
-    mask
-        ``[num_groups, num_devices]`` where each group may go.
-    """
-
-    features: Tensor
+    features: Tensor  # ``[num_groups, num_features]`` float32
+    # senders, receivers: ``[num_edges]`` distinct edges between different groups
     senders: Tensor
     receivers: Tensor
-    order: Tensor
-    mask: Tensor
+    order: Tensor  # ``[num_groups]`` groups by the topological rank of their first op
+    mask: Tensor  # ``[num_groups, num_devices]`` where each group may go
 
     @property
     def num_groups(self) -> int:

@@ -61,45 +61,21 @@ class MovingBaseline:
 
 
 class Rollout(NamedTuple):
-    """A batch of placements and the decisions that made them.
+    """A batch of placements and the decisions that made them."""
 
-    Parameters
-    ----------
-    placements
-        ``[batch, num_ops]`` device indices.
-    row
-        ``[decisions]`` the placement that each decision belongs to.
-    log_probs
-        ``[decisions]`` log-probability of what was decided, with gradient.
-    entropies
-        ``[decisions]`` entropy of the distribution decided from, nats, with gradient.
-    """
-
-    placements: NDArray[np.int64]
-    row: Tensor
-    log_probs: Tensor
-    entropies: Tensor
+    placements: NDArray[np.int64]  # ``[batch, num_ops]`` device indices
+    row: Tensor  # ``[decisions]`` the placement that each decision belongs to
+    log_probs: Tensor  # ``[decisions]`` log-probability of what was decided, with gradient
+    entropies: Tensor  # ``[decisions]`` entropy of the distribution decided from, nats, with gradient
 
 
 class Lessons(NamedTuple):
-    """Schedule of a learner's lessons: imitation of a teacher, then learning from a simulator.
+    """Schedule of a learner's lessons: imitation of a teacher, then learning from a simulator."""
 
-    Parameters
-    ----------
-    updates
-        Most updates of imitation.
-    deviations
-        Imitation ends once about so many groups go elsewhere than the teacher's.
-    learning_rate
-        Step size of imitation.
-    simulation
-        Updates in the simulator before measured rewards.
-    """
-
-    updates: int
-    deviations: float
-    learning_rate: float
-    simulation: int
+    updates: int  # most updates of imitation
+    deviations: float  # imitation ends once about so many groups go elsewhere than the teacher's
+    learning_rate: float  # step size of imitation
+    simulation: int  # updates in the simulator before measured rewards
 
 
 class Learner(ABC):

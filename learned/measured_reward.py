@@ -81,28 +81,18 @@ def thorough_timing(executor: Executor) -> Timing:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredAnswer:
-    """The best placement by its measured time.
+    """The best placement by its measured time."""
 
-    Parameters
-    ----------
-    placement
-        The placement.
-    sample_s
-        Seconds per sample: of the comparison at the end if there was one, else as the training measured it.
-    best_single_device, best_single_s
-        The device that does best alone, and its seconds per sample; None without a comparison.
-    speedup
-        How many times the placement is as fast as that device, round by round; None without a comparison.
-    is_noisy
-        Whether other load disturbed the comparison; None without one.
-    """
-
-    placement: Placement
+    placement: Placement  # the placement
+    # seconds per sample: of the comparison at the end if there was one, else as the training measured it
     sample_s: float
+    # best_single_device, best_single_s: the device that does best alone, and its seconds per sample; None without a
+    # comparison
     best_single_device: str | None = None
     best_single_s: float | None = None
+    # how many times the placement is as fast as that device, round by round; None without a comparison
     speedup: Estimate | None = None
-    is_noisy: bool | None = None
+    is_noisy: bool | None = None  # whether other load disturbed the comparison; None without one
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the placement as JSON values."""

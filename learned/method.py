@@ -43,36 +43,18 @@ _REWARD = "reward"  # key of the name of the reward in the state of a training
 
 @dataclass(frozen=True)
 class Session:
-    """Files and callbacks of a training, beside its parameters.
+    """Files and callbacks of a training, beside its parameters."""
 
-    Parameters
-    ----------
-    checkpoint
-        File to write every `checkpoint_every_s` seconds and at the end; None for none.
-    resume
-        Checkpoint of the same method, parameters and problem to go on from.
-    policy
-        Checkpoint whose transferable weights to begin with.
-    log_dir
-        Folder for the metrics of every update.
-    on_update
-        Called after every update.
-    checkpoint_every_s
-        Seconds between two checkpoints; 0 for one after every update.
-    bound_s
-        Seconds after training for a lower bound of method ``bound``, so that the answer has a gap; 0 for none.
-    measured
-        Times placements on the devices instead of judging them: the answer is the best by measured time, which the
-        judge scores as it stands. None for the judge.
-    """
-
-    checkpoint: Path | None = None
-    resume: Path | None = None
-    policy: Path | None = None
-    log_dir: Path | None = None
-    on_update: Callable[[Metrics], None] | None = None
-    checkpoint_every_s: float = 30.0
+    checkpoint: Path | None = None  # file to write every `checkpoint_every_s` seconds and at the end; None for none
+    resume: Path | None = None  # checkpoint of the same method, parameters and problem to go on from
+    policy: Path | None = None  # checkpoint whose transferable weights to begin with
+    log_dir: Path | None = None  # folder for the metrics of every update
+    on_update: Callable[[Metrics], None] | None = None  # called after every update
+    checkpoint_every_s: float = 30.0  # seconds between two checkpoints; 0 for one after every update
+    # seconds after training for a lower bound of method ``bound``, so that the answer has a gap; 0 for none
     bound_s: float = 0.0
+    # times placements on the devices instead of judging them: the answer is the best by measured time, which the judge
+    # scores as it stands. None for the judge.
     measured: MeasuredReward | None = None
 
     def __post_init__(self) -> None:

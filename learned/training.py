@@ -71,26 +71,17 @@ class Metrics:
 
 @dataclass
 class Training:
-    """Training in progress: everything that an update changes, and so everything that a checkpoint keeps.
+    """Training in progress: everything that an update changes, and so everything that a checkpoint keeps."""
 
-    Parameters
-    ----------
-    learner, environment, params
-        Who learns, where, and how.
-    generator
-        Source of all randomness.
-    update, stale
-        Updates done; since the best placement was found.
-    stage, stage_updates
-        What is learned from now, and updates of that.
-    """
-
+    # learner, environment, params: who learns, where, and how
     learner: Learner
     environment: Environment
     params: TrainingParams
-    generator: torch.Generator
+    generator: torch.Generator  # source of all randomness
+    # update, stale: updates done; since the best placement was found
     update: int = 0
     stale: int = 0
+    # stage, stage_updates: what is learned from now, and updates of that
     stage: Stage = Stage.IMITATION
     stage_updates: int = 0
     _before: dict[str, Any] = field(default_factory=dict)

@@ -18,29 +18,16 @@ MIN_OPS = 20
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """A graph without costs.
+    """A graph without costs."""
 
-    Parameters
-    ----------
-    op_types
-        ``[num_ops]`` operator types.
-    work
-        ``[num_ops]`` relative work, above 0.
-    weight
-        ``[num_ops]`` relative size of the weights; 0 for an op without.
-    tensor_producer, consumer_offsets, consumers
-        The tensors, as in `OpGraph`; each has at least one consumer.
-    tensor_size
-        ``[num_tensors]`` relative size, above 0.
-    """
-
-    op_types: tuple[str, ...]
-    work: NDArray[np.float64]
-    weight: NDArray[np.float64]
+    op_types: tuple[str, ...]  # ``[num_ops]`` operator types
+    work: NDArray[np.float64]  # ``[num_ops]`` relative work, above 0
+    weight: NDArray[np.float64]  # ``[num_ops]`` relative size of the weights; 0 for an op without
+    # tensor_producer, consumer_offsets, consumers: the tensors, as in `OpGraph`; each has at least one consumer
     tensor_producer: NDArray[np.int64]
     consumer_offsets: NDArray[np.int64]
     consumers: NDArray[np.int64]
-    tensor_size: NDArray[np.float64]
+    tensor_size: NDArray[np.float64]  # ``[num_tensors]`` relative size, above 0
 
     @property
     def num_ops(self) -> int:

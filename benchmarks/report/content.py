@@ -88,30 +88,14 @@ def picture_of(axes: Axes, caption: str) -> Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report.
+    """A part of the report."""
 
-    Parameters
-    ----------
-    title
-        Its heading.
-    level
-        2 for a chapter, 3 for a part of one.
-    text
-        Paragraphs.
-    tables
-        Tables.
-    pictures
-        Figures.
-    is_appendix
-        True for what is looked up, not read: small print.
-    """
-
-    title: str
-    level: int = 2
-    text: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    is_appendix: bool = False
+    title: str  # its heading
+    level: int = 2  # 2 for a chapter, 3 for a part of one
+    text: tuple[str, ...] = ()  # paragraphs
+    tables: tuple[Table, ...] = ()  # tables
+    pictures: tuple[Picture, ...] = ()  # figures
+    is_appendix: bool = False  # True for what is looked up, not read: small print
 
 
 def sections(groups: Sequence[Group], measured: Mapping[str, Row]) -> tuple[Section, ...]:

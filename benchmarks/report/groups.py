@@ -19,15 +19,9 @@ from placekit.solve.stop import relative_gap
 
 @dataclass(frozen=True)
 class Group:
-    """All rows of one problem: a model on a platform under an objective and a contiguity.
+    """All rows of one problem: a model on a platform under an objective and a contiguity."""
 
-    Parameters
-    ----------
-    rows
-        The rows by method label, each method's by seed.
-    """
-
-    rows: Mapping[str, tuple[Row, ...]]
+    rows: Mapping[str, tuple[Row, ...]]  # the rows by method label, each method's by seed
 
     @cached_property
     def all_rows(self) -> tuple[Row, ...]:

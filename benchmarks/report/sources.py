@@ -13,20 +13,11 @@ from placekit.model.errors import InvalidFileError, check_names
 
 @dataclass(frozen=True)
 class Source:
-    """Rows that tables are made of.
+    """Rows that tables are made of."""
 
-    Parameters
-    ----------
-    groups
-        Rows of solves, grouped by problem.
-    measured
-        Rows of what was executed.
-    methods, suite
-        Only these are shown, where there are any; bounds and best known objectives are those of all.
-    """
-
-    groups: tuple[Group, ...]
-    measured: tuple[Row, ...]
+    groups: tuple[Group, ...]  # rows of solves, grouped by problem
+    measured: tuple[Row, ...]  # rows of what was executed
+    # methods, suite: only these are shown, where there are any; bounds and best known objectives are those of all
     methods: tuple[str, ...] = ()
     suite: str | None = None
 

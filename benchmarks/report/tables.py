@@ -30,24 +30,12 @@ CLOSE = 0.01
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts.
+    """A table of texts."""
 
-    Parameters
-    ----------
-    columns
-        Titles.
-    rows
-        Texts.
-    num_text
-        So many columns from the left hold text, the others numbers.
-    best
-        Indices of the rows that are set off.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    num_text: int = 1
-    best: frozenset[int] = frozenset()
+    columns: tuple[str, ...]  # titles
+    rows: tuple[tuple[str, ...], ...]  # texts
+    num_text: int = 1  # so many columns from the left hold text, the others numbers
+    best: frozenset[int] = frozenset()  # indices of the rows that are set off
 
 
 Titled = Iterator[tuple[str | None, Table]]

@@ -52,35 +52,19 @@ LARGEST_SCORE = 8.0
 
 @dataclass(frozen=True, eq=False)
 class OpInputs:
-    """Ops as tensors.
+    """Ops as tensors."""
 
-    Parameters
-    ----------
-    features
-        ``[V, F]`` float32; see the module docstring.
-    senders, receivers
-        ``[E]`` ends of every pair of tensor and reader.
-    edge_cost
-        ``[E]`` log(1 + mean seconds of the tensor), in units of the mean op.
-    exit_next, entry_next
-        ``[V]`` the next op on the longest path to the exit, and to the entry; V where it ends.
-    longest_path
-        Ops on the longest of these paths.
-    unit_s
-        Seconds of the mean op.
-    urgency
-        ``[V]`` b-levels in seconds: the order of the teacher.
-    """
-
-    features: Tensor
+    features: Tensor  # ``[V, F]`` float32; see the module docstring
+    # senders, receivers: ``[E]`` ends of every pair of tensor and reader
     senders: Tensor
     receivers: Tensor
-    edge_cost: Tensor
+    edge_cost: Tensor  # ``[E]`` log(1 + mean seconds of the tensor), in units of the mean op
+    # exit_next, entry_next: ``[V]`` the next op on the longest path to the exit, and to the entry; V where it ends
     exit_next: Tensor
     entry_next: Tensor
-    longest_path: int
-    unit_s: float
-    urgency: NDArray[np.float64]
+    longest_path: int  # ops on the longest of these paths
+    unit_s: float  # seconds of the mean op
+    urgency: NDArray[np.float64]  # ``[V]`` b-levels in seconds: the order of the teacher
 
 
 def op_inputs(instance: MakespanInstance) -> OpInputs:
@@ -134,17 +118,11 @@ def _next(
 
 
 class Embedded(NamedTuple):
-    """Outputs of the network for every op before an episode.
+    """Outputs of the network for every op before an episode."""
 
-    Parameters
-    ----------
-    score
-        ``[V]`` of SELECT.
-    own, joins
-        ``[V, H]`` what an op adds to the hidden layer of PLACE; see :func:`placekit.learned.doppler.episodes.play`.
-    """
-
-    score: Tensor
+    score: Tensor  # ``[V]`` of SELECT
+    # own, joins: ``[V, H]`` what an op adds to the hidden layer of PLACE; see
+    # :func:`placekit.learned.doppler.episodes.play`
     own: Tensor
     joins: Tensor
 

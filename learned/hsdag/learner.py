@@ -62,18 +62,10 @@ class HsdagPolicy(nn.Module):
 
 
 class Decisions(NamedTuple):
-    """Groups of one level and the distribution of their devices.
+    """Groups of one level and the distribution of their devices."""
 
-    Parameters
-    ----------
-    group_of_node
-        ``[N]`` group of every node.
-    log_probs
-        ``[G, D]`` log-probability of every device, minus infinity where the mask forbids it.
-    """
-
-    group_of_node: NDArray[np.int64]
-    log_probs: Tensor
+    group_of_node: NDArray[np.int64]  # ``[N]`` group of every node
+    log_probs: Tensor  # ``[G, D]`` log-probability of every device, minus infinity where the mask forbids it
 
     def swaps(self, base: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return at most `count` groups ``[W]``, and for each a device it may go to but not that of `base` ``[G]``."""
@@ -85,18 +77,10 @@ class Decisions(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows of a rollout that are compared with each other.
+    """Rows of a rollout that are compared with each other."""
 
-    Parameters
-    ----------
-    rows
-        Which ones.
-    base
-        The row that each of them differs from in the device of one group; None for independent samples.
-    """
-
-    rows: slice
-    base: int | None
+    rows: slice  # which ones
+    base: int | None  # the row that each of them differs from in the device of one group; None for independent samples
 
 
 class HsdagLearner(Learner):

@@ -23,21 +23,13 @@ _NEGLIGIBLE = 0.01  # share of the mean transfer below which seconds do not coun
 
 
 class NodeGraph(NamedTuple):
-    """Nodes, where they may go, and the undirected edges between them.
+    """Nodes, where they may go, and the undirected edges between them."""
 
-    Parameters
-    ----------
-    mask, times
-        ``[num_nodes, num_devices]`` where each node may go, and the seconds of all of its ops.
-    edges
-        ``[2, num_edges]`` distinct edges, smaller end first, sorted.
-    transfers
-        ``[num_edges]`` seconds of the slowest transfer along each edge; of edges between groups, their sum.
-    """
-
+    # mask, times: ``[num_nodes, num_devices]`` where each node may go, and the seconds of all of its ops
     mask: NDArray[np.bool_]
     times: NDArray[np.float64]
-    edges: NDArray[np.int64]
+    edges: NDArray[np.int64]  # ``[2, num_edges]`` distinct edges, smaller end first, sorted
+    # ``[num_edges]`` seconds of the slowest transfer along each edge; of edges between groups, their sum
     transfers: NDArray[np.float64]
 
     def edge_costs(self) -> NDArray[np.float32]:
@@ -60,24 +52,13 @@ class NodeGraph(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One level of groups.
+    """One level of groups."""
 
-    Parameters
-    ----------
-    group_of_node
-        ``[num_nodes]`` group ``0 .. num_groups - 1`` of every node.
-    is_inside
-        ``[num_edges]`` True for the edges within a group.
-    edge_of_edge
-        ``[num_edges]`` edge between groups of every edge that is not inside; meaningless for the others.
-    graph
-        The groups as nodes.
-    """
-
-    group_of_node: NDArray[np.int64]
-    is_inside: NDArray[np.bool_]
+    group_of_node: NDArray[np.int64]  # ``[num_nodes]`` group ``0 .. num_groups - 1`` of every node.
+    is_inside: NDArray[np.bool_]  # ``[num_edges]`` True for the edges within a group
+    # ``[num_edges]`` edge between groups of every edge that is not inside; meaningless for the others
     edge_of_edge: NDArray[np.int64]
-    graph: NodeGraph
+    graph: NodeGraph  # the groups as nodes
 
 
 def coarse_nodes(problem: Problem, mask: NDArray[np.bool_], *, has_chains: bool) -> NDArray[np.int64]:

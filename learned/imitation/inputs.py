@@ -35,74 +35,46 @@ _LEAST = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """One problem as arrays; see the module docstring for shapes.
+    """One problem as arrays; see the module docstring for shapes."""
 
-    Parameters
-    ----------
-    num_ops, num_devices
-        Sizes.
-    objective
-        Index into `OBJECTIVES`: what the problem's objective resembles most.
-    features
-        ``[N, F]`` float32.
-    allowed
-        ``[N]`` True where the op may go.
-    time
-        ``[N]`` relative time of the op there; 0 where it may not go.
-    transfer
-        ``[T, D]`` relative time of the tensor over the link of the device.
-    producer
-        ``[T]`` op that writes each tensor.
-    edge_tensor, edge_reader
-        ``[E]`` tensor and op that reads it, in topological order of the producers.
-    unit_s
-        Seconds of the relative time 1.
-    """
-
+    # num_ops, num_devices: sizes
     num_ops: int
     num_devices: int
-    objective: int
-    features: NDArray[np.float32]
-    allowed: NDArray[np.bool_]
-    time: NDArray[np.float32]
-    transfer: NDArray[np.float32]
-    producer: NDArray[np.int64]
+    objective: int  # index into `OBJECTIVES`: what the problem's objective resembles most
+    features: NDArray[np.float32]  # ``[N, F]`` float32
+    allowed: NDArray[np.bool_]  # ``[N]`` True where the op may go
+    time: NDArray[np.float32]  # ``[N]`` relative time of the op there; 0 where it may not go
+    transfer: NDArray[np.float32]  # ``[T, D]`` relative time of the tensor over the link of the device
+    producer: NDArray[np.int64]  # ``[T]`` op that writes each tensor
+    # edge_tensor, edge_reader: ``[E]`` tensor and op that reads it, in topological order of the producers
     edge_tensor: NDArray[np.int64]
     edge_reader: NDArray[np.int64]
-    unit_s: float
+    unit_s: float  # seconds of the relative time 1
 
 
 class Batch(NamedTuple):
-    """Problems one behind the other, as tensors. ``O`` ops, ``M`` devices, ``G`` problems, ``P`` (E, D) pairs in all.
+    """Problems one behind the other, as tensors: ``O`` ops, ``M`` devices, ``G`` problems, ``P`` (E, D) pairs."""
 
-    Parameters
-    ----------
-    features, allowed, time
-        ``[N, F]``, ``[N]``, ``[N]`` of every state.
-    op_of_state, device_of_state
-        ``[N]`` which op and device.
-    graph_of_op, graph_of_device, objective
-        ``[O]``, ``[M]`` which problem; ``[G]`` its objective.
-    producer_state, transfer
-        ``[T D]`` state of the producer of a tensor on each device, and the relative time of the tensor there.
-    pair_tensor, pair_reader
-        ``[P]`` row of `producer_state`, and state of the reader.
-    edge_of_pair, edge_from, edge_to
-        ``[P]`` edge of each pair; ``[E]`` ops at its ends, producers in topological order within a problem.
-    """
-
+    # features, allowed, time: ``[N, F]``, ``[N]``, ``[N]`` of every state
     features: Tensor
     allowed: Tensor
     time: Tensor
+    # op_of_state, device_of_state: ``[N]`` which op and device
     op_of_state: Tensor
     device_of_state: Tensor
+    # graph_of_op, graph_of_device, objective: ``[O]``, ``[M]`` which problem; ``[G]`` its objective
     graph_of_op: Tensor
     graph_of_device: Tensor
     objective: Tensor
+    # producer_state, transfer: ``[T D]`` state of the producer of a tensor on each device, and the relative time of the
+    # tensor there
     producer_state: Tensor
     transfer: Tensor
+    # pair_tensor, pair_reader: ``[P]`` row of `producer_state`, and state of the reader
     pair_tensor: Tensor
     pair_reader: Tensor
+    # edge_of_pair, edge_from, edge_to: ``[P]`` edge of each pair; ``[E]`` ops at its ends, producers in topological
+    # order within a problem
     edge_of_pair: Tensor
     edge_from: Tensor
     edge_to: Tensor

@@ -29,18 +29,11 @@ _LEAST = 1e-3
 
 
 class Scores(NamedTuple):
-    """Outputs of the network.
+    """Outputs of the network."""
 
-    Parameters
-    ----------
-    log_probs
-        ``[N]`` log-probability of every state: devices of an op sum to 1; minus infinity where it may not go.
-    start
-        ``[O]`` when each op starts, about 0 for the first and 1 for the last.
-    """
-
+    # ``[N]`` log-probability of every state: devices of an op sum to 1; minus infinity where it may not go
     log_probs: Tensor
-    start: Tensor
+    start: Tensor  # ``[O]`` when each op starts, about 0 for the first and 1 for the last
 
 
 def sum_rows(values: Tensor, index: Tensor, num: int) -> Tensor:

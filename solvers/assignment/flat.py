@@ -20,50 +20,29 @@ from placekit.solvers.generic.coarsen import Contraction
 
 
 class FlatProblem(NamedTuple):
-    """Arrays of a contracted problem, or of a coarser problem made of clusters of its classes.
+    """Arrays of a contracted problem, or of a coarser problem made of clusters of its classes."""
 
-    Parameters
-    ----------
-    time_s
-        ``[C, K, P]`` seconds of each class.
-    memory_bytes
-        ``[C]`` bytes of each class.
-    allowed
-        ``[C, D]`` True if the class is allowed on the device.
-    net_offsets, net_pins
-        CSR lists of the distinct classes that each net touches, ``[N + 1]`` and ``[pins]``.
-    net_time_s
-        ``[N, K, P]`` seconds that a device pays for a net with classes on it and on others.
-    class_offsets, class_nets
-        CSR lists of the nets that touch each class, ``[C + 1]`` and ``[pins]``.
-    next_offsets, next_classes, previous_offsets, previous_classes
-        CSR lists of successors and predecessors in the order graph, one entry per edge; empty for `Contiguity.NONE`.
-    kind
-        ``[D]`` kind of each device.
-    limit_bytes
-        ``[D]`` memory limit, with the judge's tolerance; infinity for none.
-    has_overlap
-        True if a device's load is the larger of work and transfers, not their sum.
-    is_ordered
-        True if the quotient of the order graph must stay acyclic.
-    """
-
-    time_s: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
-    allowed: NDArray[np.bool_]
+    time_s: NDArray[np.float64]  # ``[C, K, P]`` seconds of each class
+    memory_bytes: NDArray[np.float64]  # ``[C]`` bytes of each class
+    allowed: NDArray[np.bool_]  # ``[C, D]`` True if the class is allowed on the device
+    # net_offsets, net_pins: CSR lists of the distinct classes that each net touches, ``[N + 1]`` and ``[pins]``
     net_offsets: NDArray[np.int64]
     net_pins: NDArray[np.int64]
+    # ``[N, K, P]`` seconds that a device pays for a net with classes on it and on others
     net_time_s: NDArray[np.float64]
+    # class_offsets, class_nets: CSR lists of the nets that touch each class, ``[C + 1]`` and ``[pins]``
     class_offsets: NDArray[np.int64]
     class_nets: NDArray[np.int64]
+    # next_offsets, next_classes, previous_offsets, previous_classes: CSR lists of successors and predecessors in the
+    # order graph, one entry per edge; empty for `Contiguity.NONE`
     next_offsets: NDArray[np.int64]
     next_classes: NDArray[np.int64]
     previous_offsets: NDArray[np.int64]
     previous_classes: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    limit_bytes: NDArray[np.float64]
-    has_overlap: bool
-    is_ordered: bool
+    kind: NDArray[np.int64]  # ``[D]`` kind of each device
+    limit_bytes: NDArray[np.float64]  # ``[D]`` memory limit, with the judge's tolerance; infinity for none
+    has_overlap: bool  # True if a device's load is the larger of work and transfers, not their sum
+    is_ordered: bool  # True if the quotient of the order graph must stay acyclic
 
 
 def invert(

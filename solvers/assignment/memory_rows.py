@@ -37,19 +37,14 @@ OPENING_ROWS = 6
 
 
 class Shared(NamedTuple):
-    """Bytes that a device needs if it has certain classes.
-
-    Parameters
-    ----------
-    num_bytes Number of bytes. rule ``"any"``: it has one of `first`; ``"live"``: one of `first` and one of `last`;
-        ``"split"``: some of `first`, but not all. first, last Classes; `last` for ``"live"`` only. For ``"split"`` the
-        producer's class comes first.
-    """
+    """Bytes that a device needs if it has certain classes."""
 
     num_bytes: float
+    # ``"any"``: it has one of `first`; ``"live"``: one of `first` and one of `last`; ``"split"``: some of `first`, but
+    # not all
     rule: Literal["any", "live", "split"]
-    first: tuple[int, ...]
-    last: tuple[int, ...] = ()
+    first: tuple[int, ...]  # classes; for ``"split"`` the producer's comes first
+    last: tuple[int, ...] = ()  # classes; for ``"live"`` only
 
     def counts(self, inside: NDArray[np.bool_]) -> bool:
         """Return True if a device with the classes ``[C]`` `inside` needs the bytes."""
@@ -61,18 +56,10 @@ class Shared(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """Memory that classes need on a device at one position.
+    """Memory that classes need on a device at one position."""
 
-    Parameters
-    ----------
-    class_bytes
-        ``[num_classes]`` bytes of each class alone.
-    shared
-        Bytes that classes share.
-    """
-
-    class_bytes: NDArray[np.float64]
-    shared: tuple[Shared, ...]
+    class_bytes: NDArray[np.float64]  # ``[num_classes]`` bytes of each class alone
+    shared: tuple[Shared, ...]  # bytes that classes share
 
     @property
     def most_bytes(self) -> float:
@@ -81,24 +68,12 @@ class MemoryRow:
 
 
 class Excess(NamedTuple):
-    """Device whose limit an answer exceeds.
+    """Device whose limit an answer exceeds."""
 
-    Parameters
-    ----------
-    device
-        Index of the device.
-    position
-        Position with the most live bytes.
-    classes
-        ``[C]`` True for the classes on the device that need memory.
-    grows
-        True if no larger set of classes fits either.
-    """
-
-    device: int
-    position: int
-    classes: NDArray[np.bool_]
-    grows: bool
+    device: int  # index of the device
+    position: int  # position with the most live bytes
+    classes: NDArray[np.bool_]  # ``[C]`` True for the classes on the device that need memory
+    grows: bool  # True if no larger set of classes fits either
 
 
 def memory_row(contraction: Contraction, position: int) -> MemoryRow:

@@ -27,21 +27,11 @@ from placekit.solve.method import Run
 
 @dataclass(frozen=True, eq=False)
 class TeamRows:
-    """Rows that a program of spare teams adds to the plain program.
+    """Rows that a program of spare teams adds to the plain program."""
 
-    Parameters
-    ----------
-    takes
-        ``[num_kinds, num_spare]`` number of devices of each kind that a used spare team takes.
-    most
-        ``[num_kinds]`` number of devices.
-    seats
-        ``[num_classes]`` number of members that the ops of a class are pinned to.
-    """
-
-    takes: NDArray[np.int64]
-    most: NDArray[np.int64]
-    seats: NDArray[np.int64]
+    takes: NDArray[np.int64]  # ``[num_kinds, num_spare]`` number of devices of each kind that a used spare team takes
+    most: NDArray[np.int64]  # ``[num_kinds]`` number of devices
+    seats: NDArray[np.int64]  # ``[num_classes]`` number of members that the ops of a class are pinned to
 
 
 NO_ROWS = TeamRows(np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -50,20 +40,11 @@ NO_ROWS = TeamRows(np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class SpareTeams:
-    """Plain problem of all spare teams.
+    """Plain problem of all spare teams."""
 
-    Parameters
-    ----------
-    teamed
-        The problem with teams.
-    problem
-        The plain problem.
-    kind, size
-        ``[num_spare]`` kind of `teamed`, and number of devices, of every spare team.
-    """
-
-    teamed: Problem[Throughput]
-    problem: Problem[Throughput]
+    teamed: Problem[Throughput]  # the problem with teams
+    problem: Problem[Throughput]  # the plain problem
+    # kind, size: ``[num_spare]`` kind of `teamed`, and number of devices, of every spare team
     kind: NDArray[np.int64]
     size: NDArray[np.int64]
 

@@ -17,30 +17,18 @@ MOST_COEFFICIENT = 1e7
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A program ``min cost . x + offset`` with ``row_low <= A x <= row_high`` and ``low <= x <= high``.
+    """A program ``min cost . x + offset`` with ``row_low <= A x <= row_high`` and ``low <= x <= high``."""
 
-    Parameters
-    ----------
-    cost, low, high
-        ``[num_columns]``.
-    is_integer
-        ``[num_columns]``.
-    matrix
-        ``[num_rows, num_columns]``.
-    row_low, row_high
-        ``[num_rows]``.
-    offset
-        Constant of the objective.
-    """
-
+    # cost, low, high: ``[num_columns]``
     cost: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    is_integer: NDArray[np.bool_]
-    matrix: csr_array
+    is_integer: NDArray[np.bool_]  # ``[num_columns]``
+    matrix: csr_array  # ``[num_rows, num_columns]``
+    # row_low, row_high: ``[num_rows]``
     row_low: NDArray[np.float64]
     row_high: NDArray[np.float64]
-    offset: float = 0.0
+    offset: float = 0.0  # constant of the objective
 
     @cached_property
     def columns(self) -> tuple[csr_array, csr_array, int]:

@@ -25,18 +25,10 @@ AFTERWARDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Memory cost of a coefficient, with its share of rows and columns.
+    """Memory cost of a coefficient, with its share of rows and columns."""
 
-    Parameters
-    ----------
-    time_s
-        Seconds to build.
-    num_bytes
-        Bytes until the solver has it, whose copies count.
-    """
-
-    time_s: float
-    num_bytes: float
+    time_s: float  # seconds to build
+    num_bytes: float  # bytes until the solver has it, whose copies count
 
 
 PULP = Cost(6e-6, 600.0)

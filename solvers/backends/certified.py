@@ -42,25 +42,14 @@ INTEGRAL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """Proof of a branch-and-bound tree.
+    """Proof of a branch-and-bound tree."""
 
-    Parameters
-    ----------
-    bound
-        No solution has an objective below; infinity if there is no solution.
-    is_done
-        True if the tree was searched to its end: the bound is the target or more, or the optimum.
-    column
-        ``[num_columns]`` the best solution of a relaxation that was integral; None if there was none. It keeps the
-        rows within HiGHS's tolerances only.
-    objective
-        Its objective.
-    """
-
-    bound: float
-    is_done: bool
+    bound: float  # no solution has an objective below; infinity if there is no solution
+    is_done: bool  # True if the tree was searched to its end: the bound is the target or more, or the optimum
+    # ``[num_columns]`` the best solution of a relaxation that was integral; None if there was none. It keeps the rows
+    # within HiGHS's tolerances only.
     column: NDArray[np.float64] | None = None
-    objective: float = math.inf
+    objective: float = math.inf  # its objective
 
 
 def branch_and_bound(

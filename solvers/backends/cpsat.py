@@ -47,30 +47,15 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class CpsatLimits:
-    """Limits and settings of a search by CP-SAT.
+    """Limits and settings of a search by CP-SAT."""
 
-    Parameters
-    ----------
-    workers
-        Number of parallel workers.
-    presolve
-        False to solve the model as it is. Small models need no presolve.
-    seed
-        Seed; the same one gives the same answer with one worker and no limit on wall time.
-    time_s
-        Wall seconds; None for no limit.
-    gap
-        Relative gap at which to stop.
-    refutes
-        True where no solution is expected: one worker that learns clauses and has no linear relaxation, whatever
-        `workers` says. On one core it refuted makespans three to four times as fast as eight workers on two.
-    """
-
-    workers: int = 1
-    presolve: bool = True
-    seed: int = 0
-    time_s: float | None = None
-    gap: float = 0.0
+    workers: int = 1  # number of parallel workers
+    presolve: bool = True  # False to solve the model as it is. Small models need no presolve.
+    seed: int = 0  # seed; the same one gives the same answer with one worker and no limit on wall time
+    time_s: float | None = None  # wall seconds; None for no limit
+    gap: float = 0.0  # relative gap at which to stop
+    # True where no solution is expected: one worker that learns clauses and has no linear relaxation, whatever
+    # `workers` says. On one core it refuted makespans three to four times as fast as eight workers on two.
     refutes: bool = False
 
 

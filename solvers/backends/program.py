@@ -37,24 +37,13 @@ that lowers the bound: they are below its tolerances, and it drops those below 1
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """Result of a program that HiGHS solved.
+    """Result of a program that HiGHS solved."""
 
-    Parameters
-    ----------
-    status
-        ``"optimal"``, ``"infeasible"`` or ``"stopped"``.
-    bound
-        Best dual bound, not yet rounded; None if there is none.
-    row_dual
-        ``[num_rows]`` multipliers of a linear program solved to the end; None otherwise.
-    column
-        ``[num_columns]`` its solution; None otherwise.
-    """
-
-    status: str
-    bound: float | None
+    status: str  # ``"optimal"``, ``"infeasible"`` or ``"stopped"``
+    bound: float | None  # best dual bound, not yet rounded; None if there is none
+    # ``[num_rows]`` multipliers of a linear program solved to the end; None otherwise
     row_dual: NDArray[np.float64] | None = None
-    column: NDArray[np.float64] | None = None
+    column: NDArray[np.float64] | None = None  # ``[num_columns]`` its solution; None otherwise
     is_certified: bool = False
     """True if the bound holds whatever HiGHS did: see :mod:`placekit.solvers.backends.certified`."""
 

@@ -50,21 +50,11 @@ class WatchedLp(pulp.LpProblem):  # type: ignore[misc]  # PuLP is not typed
 
 @dataclass(frozen=True, slots=True)
 class HighsReport:
-    """Outcome of a solve.
+    """Outcome of a solve."""
 
-    Parameters
-    ----------
-    status
-        HiGHS's own word.
-    is_infeasible
-        True if there is no solution: HiGHS's word, or, for few integers, proven.
-    refusal
-        Why HiGHS's bounds do not count, if they do not.
-    """
-
-    status: str
-    is_infeasible: bool
-    refusal: str | None
+    status: str  # HiGHS's own word
+    is_infeasible: bool  # True if there is no solution: HiGHS's word, or, for few integers, proven
+    refusal: str | None  # why HiGHS's bounds do not count, if they do not
 
 
 def solve_with_highs(

@@ -37,21 +37,11 @@ STEP_TOLERANCE = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """A unit of time.
+    """A unit of time."""
 
-    Parameters
-    ----------
-    unit_s
-        Seconds per unit; a power of two, unless it is a step.
-    num_terms
-        Largest number of terms in an objective value: how many units the floors lose at most.
-    is_step
-        Every time is a multiple of the unit.
-    """
-
-    unit_s: float
-    num_terms: int
-    is_step: bool = False
+    unit_s: float  # seconds per unit; a power of two, unless it is a step
+    num_terms: int  # largest number of terms in an objective value: how many units the floors lose at most
+    is_step: bool = False  # every time is a multiple of the unit
 
     @classmethod
     def of(cls, ceiling_s: float, num_terms: int, step_s: float | None = None) -> TimeScale:

@@ -25,44 +25,26 @@ MAX_VISITED = 2_000
 
 @dataclass(frozen=True, eq=False)
 class Contraction(Generic[O_co]):
-    """A problem with one node per class of ops that share a device.
+    """A problem with one node per class of ops that share a device."""
 
-    Parameters
-    ----------
-    problem
-        The original problem.
-    class_of_op
-        ``[num_ops]`` class of every op.
-    leader
-        ``[num_classes]`` an op of each class; the whole class may be on its device without loss.
-    time_s
-        ``[num_classes, num_kinds, 2]`` seconds of the class's forward and backward ops.
-    memory_bytes
-        ``[num_classes]`` bytes.
-    allowed
-        ``[num_classes, num_devices]`` True where every op of the class is supported and no pin forbids it.
-    net_offsets, net_pins
-        CSR lists of the classes that each net touches, the producer's first. Tensors inside one class are no nets, and
-        tensors with the same producer and the same set of classes are one net.
-    net_time_s
-        ``[num_nets, num_kinds, 2]`` seconds of a device for the net's forward and backward tensors if the net also
-        touches another device.
-    net_of_tensor
-        ``[num_tensors]`` net of each tensor; -1 for one inside a class, and for one that costs no kind any time.
-    senders, receivers
-        Distinct edges of the order graph between different classes.
-    """
-
-    problem: Problem[O_co]
-    class_of_op: NDArray[np.int64]
+    problem: Problem[O_co]  # the original problem
+    class_of_op: NDArray[np.int64]  # ``[num_ops]`` class of every op
+    # ``[num_classes]`` an op of each class; the whole class may be on its device without loss
     leader: NDArray[np.int64]
-    time_s: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
+    time_s: NDArray[np.float64]  # ``[num_classes, num_kinds, 2]`` seconds of the class's forward and backward ops
+    memory_bytes: NDArray[np.float64]  # ``[num_classes]`` bytes
+    # ``[num_classes, num_devices]`` True where every op of the class is supported and no pin forbids it
     allowed: NDArray[np.bool_]
+    # net_offsets, net_pins: CSR lists of the classes that each net touches, the producer's first. Tensors inside one
+    # class are no nets, and tensors with the same producer and the same set of classes are one net.
     net_offsets: NDArray[np.int64]
     net_pins: NDArray[np.int64]
+    # ``[num_nets, num_kinds, 2]`` seconds of a device for the net's forward and backward tensors if the net also
+    # touches another device
     net_time_s: NDArray[np.float64]
+    # ``[num_tensors]`` net of each tensor; -1 for one inside a class, and for one that costs no kind any time
     net_of_tensor: NDArray[np.int64]
+    # senders, receivers: distinct edges of the order graph between different classes
     senders: NDArray[np.int64]
     receivers: NDArray[np.int64]
 

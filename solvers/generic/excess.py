@@ -50,33 +50,18 @@ Floats = NDArray[np.float64]
 
 
 class Room(NamedTuple):
-    """Limits of the placements of a contracted problem, as flat arrays.
+    """Limits of the placements of a contracted problem, as flat arrays."""
 
-    Parameters
-    ----------
-    num_bytes
-        ``[C]`` memory of each class, in mean classes.
-    limit_bytes
-        ``[D]`` memory limits in the same unit; infinity for none.
-    allowed
-        ``[C, D]`` devices on which each class is allowed.
-    class_of_op
-        ``[O]``.
-    near_offsets, near_classes
-        CSR lists of the classes next to each class.
-    contiguity
-        `FREE`, `CONVEX` or `ACYCLIC`.
-    order_senders, order_receivers
-        ``[E]`` edges between ops that matter to the contiguity, in topological order of the ops.
-    """
-
-    num_bytes: Floats
-    limit_bytes: Floats
-    allowed: NDArray[np.bool_]
-    class_of_op: Ints
+    num_bytes: Floats  # ``[C]`` memory of each class, in mean classes
+    limit_bytes: Floats  # ``[D]`` memory limits in the same unit; infinity for none
+    allowed: NDArray[np.bool_]  # ``[C, D]`` devices on which each class is allowed
+    class_of_op: Ints  # ``[O]``
+    # near_offsets, near_classes: CSR lists of the classes next to each class
     near_offsets: Ints
     near_classes: Ints
-    contiguity: int
+    contiguity: int  # `FREE`, `CONVEX` or `ACYCLIC`
+    # order_senders, order_receivers: ``[E]`` edges between ops that matter to the contiguity, in topological order of
+    # the ops
     order_senders: Ints
     order_receivers: Ints
 

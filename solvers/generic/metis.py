@@ -67,17 +67,10 @@ class PartitionParams:
 
 @dataclass(frozen=True, eq=False)
 class WeightedGraph:
-    """An undirected graph with whole weights, in CSR form; every edge is stored at both ends.
+    """An undirected graph with whole weights, in CSR form; every edge is stored at both ends."""
 
-    Parameters
-    ----------
-    node_weight
-        ``[num_nodes]``.
-    offsets, neighbours, edge_weight
-        Node v is joined to ``neighbours[offsets[v]:offsets[v + 1]]``.
-    """
-
-    node_weight: NDArray[np.int64]
+    node_weight: NDArray[np.int64]  # ``[num_nodes]``
+    # offsets, neighbours, edge_weight: node v is joined to ``neighbours[offsets[v]:offsets[v + 1]]``
     offsets: NDArray[np.int64]
     neighbours: NDArray[np.int64]
     edge_weight: NDArray[np.int64]

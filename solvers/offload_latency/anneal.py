@@ -22,67 +22,39 @@ Ints = NDArray[np.int64]
 
 
 class Places(NamedTuple):
-    """Problem as arrays for the kernels.
+    """Problem as arrays for the kernels."""
 
-    Parameters
-    ----------
-    num_slots, calls_per_device
-        Number of slots, ``calls_per_device`` for each accelerator.
-    node_of_op
-        ``[O]``.
-    node_offsets, node_ops
-        CSR lists of the ops of each node.
-    time_s
-        ``[O, P]`` seconds; any number where not allowed.
-    allowed
-        ``[N, P]``.
-    num_bytes
-        ``[N]`` bytes of each node.
-    limit_bytes
-        ``[P]`` limit of the device of the slot or host; slots of one device share it.
-    device
-        ``[P]`` device index.
-    tensor_offsets, tensor_ops
-        CSR lists of the ops of each tensor, the producer first.
-    move_s
-        ``[T, P]`` seconds to move the tensor in or out; 0 on hosts.
-    out_offsets, out_tensors
-        CSR lists of the tensors that each op produces.
-    near_offsets, near_nodes
-        CSR lists of the nodes next to each node.
-    behind_offsets, behind_nodes, before_offsets, before_nodes
-        CSR lists of the successors and predecessors of each node.
-    host_place
-        ``[N]`` place of the fastest host of each node, -1 for none.
-    contiguity
-        Contiguity of each device, a number of `placekit.solvers.generic.excess.CONTIGUITIES`.
-    order_senders, order_receivers
-        Edges between ops that matter to the contiguity, in topological order.
-    """
-
+    # num_slots, calls_per_device: number of slots, ``calls_per_device`` for each accelerator
     num_slots: int
     calls_per_device: int
-    node_of_op: Ints
+    node_of_op: Ints  # ``[O]``
+    # node_offsets, node_ops: CSR lists of the ops of each node
     node_offsets: Ints
     node_ops: Ints
-    time_s: Floats
-    allowed: NDArray[np.bool_]
-    num_bytes: Floats
-    limit_bytes: Floats
-    device: Ints
+    time_s: Floats  # ``[O, P]`` seconds; any number where not allowed
+    allowed: NDArray[np.bool_]  # ``[N, P]``
+    num_bytes: Floats  # ``[N]`` bytes of each node
+    limit_bytes: Floats  # ``[P]`` limit of the device of the slot or host; slots of one device share it
+    device: Ints  # ``[P]`` device index
+    # tensor_offsets, tensor_ops: CSR lists of the ops of each tensor, the producer first
     tensor_offsets: Ints
     tensor_ops: Ints
-    move_s: Floats
+    move_s: Floats  # ``[T, P]`` seconds to move the tensor in or out; 0 on hosts
+    # out_offsets, out_tensors: CSR lists of the tensors that each op produces
     out_offsets: Ints
     out_tensors: Ints
+    # near_offsets, near_nodes: CSR lists of the nodes next to each node
     near_offsets: Ints
     near_nodes: Ints
+    # behind_offsets, behind_nodes, before_offsets, before_nodes: CSR lists of the successors and predecessors of each
+    # node
     behind_offsets: Ints
     behind_nodes: Ints
     before_offsets: Ints
     before_nodes: Ints
-    host_place: Ints
-    contiguity: int
+    host_place: Ints  # ``[N]`` place of the fastest host of each node, -1 for none
+    contiguity: int  # contiguity of each device, a number of `placekit.solvers.generic.excess.CONTIGUITIES`
+    # order_senders, order_receivers: edges between ops that matter to the contiguity, in topological order
     order_senders: Ints
     order_receivers: Ints
 

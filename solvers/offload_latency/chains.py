@@ -33,24 +33,16 @@ MAX_STEPS = 16
 
 
 class Chains(NamedTuple):
-    """The chains of a gap.
+    """The chains of a gap."""
 
-    Parameters
-    ----------
-    length_s
-        ``[chains, ideals of the gap]`` seconds on the host of the nodes of the chain that are in the ideal.
-    step_offsets, step_host_s, step_call_s
-        CSR lists for each chain: rising seconds on the host, and the least seconds in a call of a part of the chain
-        that takes at least so long on the host.
-    slack_s
-        Largest rounding error of sums of seconds on the host.
-    """
-
+    # ``[chains, ideals of the gap]`` seconds on the host of the nodes of the chain that are in the ideal
     length_s: NDArray[np.float64]
+    # step_offsets, step_host_s, step_call_s: CSR lists for each chain: rising seconds on the host, and the least
+    # seconds in a call of a part of the chain that takes at least so long on the host
     step_offsets: NDArray[np.int64]
     step_host_s: NDArray[np.float64]
     step_call_s: NDArray[np.float64]
-    slack_s: float
+    slack_s: float  # largest rounding error of sums of seconds on the host
 
 
 def chains_of(

@@ -21,48 +21,26 @@ from placekit.solvers.generic.coarsen import Contraction, contract
 
 @dataclass(frozen=True, eq=False)
 class OffloadProblem:
-    """Nodes, groups and nets of a problem with `OffloadLatency`.
+    """Nodes, groups and nets of a problem with `OffloadLatency`."""
 
-    Parameters
-    ----------
-    contraction
-        Contraction whose classes are the nodes.
-    calls_per_device
-        As in the objective.
-    groups
-        Accelerators in groups of equals, by device index.
-    hosts
-        Device indices of the hosts.
-    host_time_s
-        ``[N]`` least seconds between any input and any output of the node on a host that may run it; infinity where
-        none may. Between two ops of a class there may be several paths, and ops without inputs; this time is never more
-        than the judge's.
-    time_s
-        ``[N, G]`` seconds of the node on an accelerator of the group; infinity where not allowed.
-    memory_bytes
-        ``[N]`` bytes.
-    limit_bytes
-        ``[G]`` limit of one accelerator, with the judge's tolerance; infinity for none.
-    net_offsets, net_nodes
-        CSR lists of the nodes of each net, the producer's first.
-    net_time_s
-        ``[nets, G]`` seconds to move the net in or out once.
-    senders, receivers
-        Distinct edges between nodes along which the receiver waits for the sender, unless both are in one call. They
-        form no cycle.
-    """
-
-    contraction: Contraction
-    calls_per_device: int
-    groups: tuple[tuple[int, ...], ...]
-    hosts: tuple[int, ...]
+    contraction: Contraction  # contraction whose classes are the nodes
+    calls_per_device: int  # as in the objective
+    groups: tuple[tuple[int, ...], ...]  # accelerators in groups of equals, by device index
+    hosts: tuple[int, ...]  # device indices of the hosts
+    # ``[N]`` least seconds between any input and any output of the node on a host that may run it; infinity where none
+    # may. Between two ops of a class there may be several paths, and ops without inputs; this time is never more than
+    # the judge's.
     host_time_s: NDArray[np.float64]
+    # ``[N, G]`` seconds of the node on an accelerator of the group; infinity where not allowed
     time_s: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
-    limit_bytes: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]  # ``[N]`` bytes
+    limit_bytes: NDArray[np.float64]  # ``[G]`` limit of one accelerator, with the judge's tolerance; infinity for none
+    # net_offsets, net_nodes: CSR lists of the nodes of each net, the producer's first
     net_offsets: NDArray[np.int64]
     net_nodes: NDArray[np.int64]
-    net_time_s: NDArray[np.float64]
+    net_time_s: NDArray[np.float64]  # ``[nets, G]`` seconds to move the net in or out once
+    # senders, receivers: distinct edges between nodes along which the receiver waits for the sender, unless both are in
+    # one call. They form no cycle.
     senders: NDArray[np.int64]
     receivers: NDArray[np.int64]
 

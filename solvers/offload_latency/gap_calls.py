@@ -45,18 +45,12 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Inside:
-    """Lower bounds and best placements of the calls inside a gap.
+    """Lower bounds and best placements of the calls inside a gap."""
 
-    Parameters
-    ----------
-    least_s
-        ``[C]`` seconds that no placement of the gap with one call, with two, ... is below; the last: with so many or
-        more.
-    calls
-        For each of them the nodes of the calls of the best placement that is known; None for none.
-    """
-
+    # ``[C]`` seconds that no placement of the gap with one call, with two, ... is below; the last: with so many or
+    # more.
     least_s: NDArray[np.float64]
+    # for each of them the nodes of the calls of the best placement that is known; None for none
     calls: tuple[tuple[NDArray[np.int64], ...] | None, ...]
 
     def up_to(self, count: int) -> NDArray[np.float64]:

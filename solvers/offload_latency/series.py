@@ -28,33 +28,18 @@ FEWEST = 200
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Spine and gaps. Ideals are sorted by gap and size; the first of gap q is everything up to `a_q`.
+    """Spine and gaps. Ideals are sorted by gap and size; the first of gap q is everything up to `a_q`."""
 
-    Parameters
-    ----------
-    spine
-        ``[m]`` nodes.
-    gap_offsets, gap_nodes
-        CSR lists of the nodes of each of the ``m + 1`` gaps, in topological order.
-    dropped
-        Nodes that were dropped from the gaps.
-    between
-        All nodes of each of the ``m + 1`` gaps, in topological order.
-    ideal_offsets
-        ``[m + 2]`` first ideal of each gap, and the number of ideals.
-    mask
-        ``[ideals]`` nodes of the gap that are in the ideal, as bits in the order of `gap_nodes`.
-    parent, added
-        ``[ideals]`` the ideal without its last node, and the place of that node in the gap; -1 for the first of a gap.
-    """
-
-    spine: NDArray[np.int64]
+    spine: NDArray[np.int64]  # ``[m]`` nodes
+    # gap_offsets, gap_nodes: CSR lists of the nodes of each of the ``m + 1`` gaps, in topological order
     gap_offsets: NDArray[np.int64]
     gap_nodes: NDArray[np.int64]
-    dropped: NDArray[np.int64]
-    between: tuple[NDArray[np.int64], ...]
-    ideal_offsets: NDArray[np.int64]
-    mask: NDArray[np.int64]
+    dropped: NDArray[np.int64]  # nodes that were dropped from the gaps
+    between: tuple[NDArray[np.int64], ...]  # all nodes of each of the ``m + 1`` gaps, in topological order
+    ideal_offsets: NDArray[np.int64]  # ``[m + 2]`` first ideal of each gap, and the number of ideals
+    mask: NDArray[np.int64]  # ``[ideals]`` nodes of the gap that are in the ideal, as bits in the order of `gap_nodes`
+    # parent, added: ``[ideals]`` the ideal without its last node, and the place of that node in the gap; -1 for the
+    # first of a gap
     parent: NDArray[np.int64]
     added: NDArray[np.int64]
 

@@ -20,108 +20,75 @@ Ints = NDArray[np.int64]
 
 
 class Sums(NamedTuple):
-    """Sums over the nodes of every ideal, and the nets that the ideal cuts.
+    """Sums over the nodes of every ideal, and the nets that the ideal cuts."""
 
-    Parameters
-    ----------
-    work_s, cut_s
-        ``[I, G]`` seconds of the nodes, and of the nets with the producer inside and a consumer outside.
-    forbidden
-        ``[I, G]`` number of nodes that the group may not take.
-    num_bytes
-        ``[I]`` bytes.
-    open_offsets, open_net, open_inside
-        CSR lists of the cut nets in ascending order, and the number of their consumers inside.
-    net_time_s
-        ``[nets, G]`` seconds to move a net.
-    limit_bytes
-        ``[G]`` most bytes of a call.
-    """
-
+    # work_s, cut_s: ``[I, G]`` seconds of the nodes, and of the nets with the producer inside and a consumer outside
     work_s: Floats
     cut_s: Floats
-    forbidden: Ints
-    num_bytes: Floats
+    forbidden: Ints  # ``[I, G]`` number of nodes that the group may not take
+    num_bytes: Floats  # ``[I]`` bytes
+    # open_offsets, open_net, open_inside: CSR lists of the cut nets in ascending order, and the number of their
+    # consumers inside
     open_offsets: Ints
     open_net: Ints
     open_inside: Ints
-    net_time_s: Floats
-    limit_bytes: Floats
+    net_time_s: Floats  # ``[nets, G]`` seconds to move a net
+    limit_bytes: Floats  # ``[G]`` most bytes of a call
 
 
 class Table(NamedTuple):
-    """The program's values and choices.
+    """The program's values and choices."""
 
-    Parameters
-    ----------
-    less
-        ``[G, S]`` the state with one call of the group less; -1 if the state has none.
-    fewer, taken
-        ``[M, S]`` the state without a few calls, -1 if it has too few; ``[M]`` number of these calls, rising.
-    done_s, done_from, done_group
-        ``[I, S]`` seconds when a call or spine vertex that completes the ideal ends; the ideal where the call started
-        (-1 for no call) and its group.
-    ready_s, ready_from, ready_group
-        ``[I, S]`` seconds when everything in the ideal is done; the ideal after which only nodes between calls ran,
-        and the row of `fewer` with the calls among them (-1 for none).
-    """
-
-    less: Ints
+    less: Ints  # ``[G, S]`` the state with one call of the group less; -1 if the state has none
+    # fewer, taken: ``[M, S]`` the state without a few calls, -1 if it has too few; ``[M]`` number of these calls,
+    # rising
     fewer: Ints
     taken: Ints
+    # done_s, done_from, done_group: ``[I, S]`` seconds when a call or spine vertex that completes the ideal ends; the
+    # ideal where the call started (-1 for no call) and its group
     done_s: Floats
     done_from: Ints
     done_group: Ints
+    # ready_s, ready_from, ready_group: ``[I, S]`` seconds when everything in the ideal is done; the ideal after which
+    # only nodes between calls ran, and the row of `fewer` with the calls among them (-1 for none)
     ready_s: Floats
     ready_from: Ints
     ready_group: Ints
 
 
 class Gap(NamedTuple):
-    """One gap.
+    """One gap."""
 
-    Parameters
-    ----------
-    begin, end
-        Its ideals.
-    mask, parent, added
-        ``[I]`` as in :class:`~placekit.solvers.offload_latency.series.Series`, of all gaps.
-    last_offsets, last_local
-        CSR lists of the maximal nodes of each ideal, of all gaps.
-    pred_offsets, pred_local
-        CSR lists of the predecessors of each node by place in the gap, -1 for one before the gap.
-    pred_in_s, is_alone, may_share
-        For each predecessor: seconds to move its output in, whether no other node of the gap reads it, and whether the
-        two can be in one call.
-    host_s, call_s, out_s
-        ``[n]`` least seconds of each node on a host, in a call, and to move one of its outputs.
-    inside_s
-        ``[C]`` least seconds of the whole gap with so many calls inside, one or more; with the last, so many or more.
-    before_s, behind_s
-        ``[end - begin]`` seconds on the host, at most, of all nodes of the gap in an ideal, and of all others.
-    chains
-        Its chains, for pieces with one call inside.
-    """
-
+    # begin, end: its ideals
     begin: int
     end: int
+    # mask, parent, added: ``[I]`` as in :class:`~placekit.solvers.offload_latency.series.Series`, of all gaps
     mask: Ints
     parent: Ints
     added: Ints
+    # last_offsets, last_local: CSR lists of the maximal nodes of each ideal, of all gaps
     last_offsets: Ints
     last_local: Ints
+    # pred_offsets, pred_local: CSR lists of the predecessors of each node by place in the gap, -1 for one before the
+    # gap
     pred_offsets: Ints
     pred_local: Ints
+    # pred_in_s, is_alone, may_share: for each predecessor: seconds to move its output in, whether no other node of the
+    # gap reads it, and whether the two can be in one call
     pred_in_s: Floats
     is_alone: NDArray[np.bool_]
     may_share: NDArray[np.bool_]
+    # host_s, call_s, out_s: ``[n]`` least seconds of each node on a host, in a call, and to move one of its outputs
     host_s: Floats
     call_s: Floats
     out_s: Floats
+    # ``[C]`` least seconds of the whole gap with so many calls inside, one or more; with the last, so many or more
     inside_s: Floats
+    # before_s, behind_s: ``[end - begin]`` seconds on the host, at most, of all nodes of the gap in an ideal, and of
+    # all others
     before_s: Floats
     behind_s: Floats
-    chains: Chains
+    chains: Chains  # its chains, for pieces with one call inside
 
 
 @njit(inner=True)

@@ -62,20 +62,11 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Solution of the program.
+    """Solution of the program."""
 
-    Parameters
-    ----------
-    latency_s
-        Its optimum in seconds, not rounded.
-    calls
-        Nodes and group of every call, in their order.
-    is_placement
-        False if there are calls that the bound alone counts and `calls` lack: then `latency_s` is only a lower bound.
-    """
-
-    latency_s: float
-    calls: tuple[tuple[NDArray[np.int64], int], ...]
+    latency_s: float  # its optimum in seconds, not rounded
+    calls: tuple[tuple[NDArray[np.int64], int], ...]  # nodes and group of every call, in their order
+    # False if there are calls that the bound alone counts and `calls` lack: then `latency_s` is only a lower bound
     is_placement: bool
 
 

@@ -25,26 +25,16 @@ from placekit.solvers.generic.work_and_path import shared_work
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Result of one of the problems.
+    """Result of one of the problems."""
 
-    Parameters
-    ----------
-    name
-        Its name.
-    status
-        That of its result; ``"left out"`` if no placement of it can be better than the answer, or ``"not reached"`` in
-        the time.
-    objective_s, bound_s
-        Seconds; None where not known.
-    runtime_s
-        Wall seconds that it took.
-    """
-
-    name: str
+    name: str  # its name
+    # that of its result; ``"left out"`` if no placement of it can be better than the answer, or ``"not reached"`` in
+    # the time
     status: str
+    # objective_s, bound_s: seconds; None where not known
     objective_s: float | None
     bound_s: float | None
-    runtime_s: float
+    runtime_s: float  # wall seconds that it took
 
 
 def solve_best(

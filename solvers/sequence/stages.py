@@ -22,34 +22,19 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One method's turn.
+    """One method's turn."""
 
-    Parameters
-    ----------
-    method
-        Its name.
-    why
-        Half a sentence for people: what it is here for.
-    share
-        Most of the time left that it may take, 0 to 1.
-    contiguity
-        A narrower contiguity under which it works: what it finds is feasible, what it proves does not count.
-        None for the problem's own.
-    params
-        Its parameters.
-    only_if
-        Asked when it is its turn; it is left out if the answer is no. None for always.
-    beside
-        A stage whose method works at the same time, in a thread of its own, for as long as there is time: what it finds
-        counts, what it proves does not.
-    """
-
-    method: str
-    why: str
-    share: float = 1.0
+    method: str  # its name
+    why: str  # half a sentence for people: what it is here for
+    share: float = 1.0  # most of the time left that it may take, 0 to 1
+    # a narrower contiguity under which it works: what it finds is feasible, what it proves does not count. None for the
+    # problem's own.
     contiguity: Contiguity | None = None
-    params: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)  # its parameters
+    # asked when it is its turn; it is left out if the answer is no. None for always.
     only_if: Callable[[Run], bool] | None = None
+    # a stage whose method works at the same time, in a thread of its own, for as long as there is time: what it finds
+    # counts, what it proves does not
     beside: Stage | None = None
 
 

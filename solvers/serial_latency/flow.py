@@ -62,19 +62,12 @@ MAX_TOTAL_UNITS = 2.0**61
 
 @dataclass(frozen=True, eq=False)
 class Nets:
-    """Sets of nodes with weights.
+    """Sets of nodes with weights."""
 
-    Parameters
-    ----------
-    offsets, pins
-        CSR lists of the nodes of each net, ``[num_nets + 1]`` and ``[num_pins]``; no net is empty.
-    weight
-        ``[num_nets]`` weights, finite and at least 0.
-    """
-
+    # offsets, pins: CSR lists of the nodes of each net, ``[num_nets + 1]`` and ``[num_pins]``; no net is empty
     offsets: NDArray[np.int64]
     pins: NDArray[np.int64]
-    weight: NDArray[np.float64]
+    weight: NDArray[np.float64]  # ``[num_nets]`` weights, finite and at least 0
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -103,25 +96,14 @@ class Nets:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """An optimal choice of sides.
+    """An optimal choice of sides."""
 
-    Parameters
-    ----------
-    is_first
-        ``[num_nodes]`` True for the first side.
-    value
-        Its cost, added up in floating point.
-    bound
-        What no choice of sides is below; less than `value` by the rounding only.
-    pin_flow, requires_flow
-        ``[split pins]`` what flows from each pin into its split net, less what flows back, and ``[pairs]`` along each
-        requirement: the multipliers that prove `bound`. Those of a net add up to 0, the positive ones to its weight at
-        most.
-    """
-
-    is_first: NDArray[np.bool_]
-    value: float
-    bound: float
+    is_first: NDArray[np.bool_]  # ``[num_nodes]`` True for the first side
+    value: float  # its cost, added up in floating point
+    bound: float  # what no choice of sides is below; less than `value` by the rounding only
+    # pin_flow, requires_flow: ``[split pins]`` what flows from each pin into its split net, less what flows back, and
+    # ``[pairs]`` along each requirement: the multipliers that prove `bound`. Those of a net add up to 0, the positive
+    # ones to its weight at most.
     pin_flow: NDArray[np.float64]
     requires_flow: NDArray[np.float64]
 
@@ -134,25 +116,18 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class CutCost:
-    """Cost of choosing a side for every node (see the module docstring).
+    """Cost of choosing a side for every node (see the module docstring)."""
 
-    Parameters
-    ----------
-    first, second
-        ``[num_nodes]`` cost of a node on each side, of any sign; infinite if not allowed. Every node is allowed
-        somewhere.
-    split, any_first, any_second
-        Nets.
-    requires
-        Arrays v and r of nodes: if ``v[i]`` is on the first side, ``r[i]`` must be. Some choice of sides meets all
-        requirements.
-    """
-
+    # first, second: ``[num_nodes]`` cost of a node on each side, of any sign; infinite if not allowed. Every node is
+    # allowed somewhere.
     first: NDArray[np.float64]
     second: NDArray[np.float64]
+    # split, any_first, any_second: nets
     split: Nets | None = None
     any_first: Nets | None = None
     any_second: Nets | None = None
+    # arrays v and r of nodes: if ``v[i]`` is on the first side, ``r[i]`` must be. Some choice of sides meets all
+    # requirements.
     requires: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def value(self, is_first: NDArray[np.bool_]) -> float:

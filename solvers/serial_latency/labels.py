@@ -30,27 +30,16 @@ from placekit.solvers.serial_latency.flow import Nets
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Costs of a contracted problem on the devices that differ for the cut.
+    """Costs of a contracted problem on the devices that differ for the cut."""
 
-    Parameters
-    ----------
-    devices
-        ``[num_labels]`` device of each label, ascending.
-    time_s
-        ``[num_classes, num_labels]`` seconds; infinite if the class is not allowed there.
-    net_offsets, net_pins
-        Nets of the contraction.
-    net_time_s
-        ``[num_nets, num_labels]`` seconds of a net that has pins with the label and others.
-    label_of_device
-        ``[num_devices]`` label that dominates each device; a device with a label has its own.
-    """
-
-    devices: NDArray[np.int64]
-    time_s: NDArray[np.float64]
+    devices: NDArray[np.int64]  # ``[num_labels]`` device of each label, ascending
+    time_s: NDArray[np.float64]  # ``[num_classes, num_labels]`` seconds; infinite if the class is not allowed there
+    # net_offsets, net_pins: nets of the contraction
     net_offsets: NDArray[np.int64]
     net_pins: NDArray[np.int64]
+    # ``[num_nets, num_labels]`` seconds of a net that has pins with the label and others
     net_time_s: NDArray[np.float64]
+    # ``[num_devices]`` label that dominates each device; a device with a label has its own
     label_of_device: NDArray[np.int64]
 
     @property

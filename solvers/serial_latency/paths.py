@@ -42,27 +42,13 @@ MAX_CUTS = 60
 
 @dataclass(frozen=True, eq=False)
 class PathCut:
-    """Cut of one round of the game.
+    """Cut of one round of the game."""
 
-    Parameters
-    ----------
-    labels
-        The costs with a net for every weighted edge.
-    label
-        ``[num_classes]`` labels: the best ones for two labels, good ones for more.
-    cut
-        The proof; None for more than two labels.
-    subgraph_cost_s
-        Cost of a subgraph in seconds.
-    paths
-        The weighted edges, with the net of each.
-    """
-
-    labels: Labels
-    label: NDArray[np.int64]
-    cut: Cut | None
-    subgraph_cost_s: float
-    paths: PathWeights
+    labels: Labels  # the costs with a net for every weighted edge
+    label: NDArray[np.int64]  # ``[num_classes]`` labels: the best ones for two labels, good ones for more
+    cut: Cut | None  # the proof; None for more than two labels
+    subgraph_cost_s: float  # cost of a subgraph in seconds
+    paths: PathWeights  # the weighted edges, with the net of each
 
     def bound_of(self, floor_s: float) -> float:
         """Return a lower bound on the serial latency from one on the cost of `labels`, in seconds."""

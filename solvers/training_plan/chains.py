@@ -86,15 +86,30 @@ def extend_chains(
 
     Parameters
     ----------
-    cuts, edges Of the edges that leave every ideal: offsets and indices, ends, and seconds at both ends. Of every edge:
-        ends and seconds. relaxed As :data:`placekit.solvers.training_plan.relaxation.Relaxation`. degrees Tensor
-        degrees, data degrees, and the index of the first data degree that is at least n. limits Target in seconds,
-        relative and absolute rounding of seconds, bytes, absolute rounding of bytes, seconds of gradients per byte.
-        flags Number of devices, largest number of replicas, whether choices are uniform, whether giving up counts as
-        fitting, largest number of nodes. state Next ideal, labels so far, number of ideals alive, knapsacks given up,
-        pairs visited. labels ``[capacity, 6]``: replicas, devices, label of the rest, index of the data degree, of the
-        tensor degree, ideal. front ``[I, 2]`` labels of every ideal. alive Ideals with labels, and ``work + devices *
-        target`` of their best. best ``[4, replicas + 1]`` for one ideal: fewest devices, and origin of the label. caps
+    cuts, edges
+        Of the edges that leave every ideal: offsets and indices, ends, and seconds at both ends. Of every edge: ends
+        and seconds.
+    relaxed
+        As :data:`placekit.solvers.training_plan.relaxation.Relaxation`.
+    degrees
+        Tensor degrees, data degrees, and the index of the first data degree that is at least n.
+    limits
+        Target in seconds, relative and absolute rounding of seconds, bytes, absolute rounding of bytes, seconds of
+        gradients per byte.
+    flags
+        Number of devices, largest number of replicas, whether choices are uniform, whether giving up counts as fitting,
+        largest number of nodes.
+    state
+        Next ideal, labels so far, number of ideals alive, knapsacks given up, pairs visited.
+    labels
+        ``[capacity, 6]``: replicas, devices, label of the rest, index of the data degree, of the tensor degree, ideal.
+    front
+        ``[I, 2]`` labels of every ideal.
+    alive
+        Ideals with labels, and ``work + devices * target`` of their best.
+    best
+        ``[4, replicas + 1]`` for one ideal: fewest devices, and origin of the label.
+    caps
         ``[replicas + 1]`` for one ideal: largest number of devices of a label that leaves enough for the other layers.
 
     Notes

@@ -17,39 +17,34 @@ from placekit.training.problem import Choice, TrainingProblem
 
 @dataclass(frozen=True)
 class Tables:
-    """Flat arrays of a problem. L layers, E edges, T tensor degrees, C choices over all (degree, layer).
-
-    Parameters
-    ----------
-    problem The problem. order ``[L]`` layer of the problem at every position of the topological order. tensor_degrees,
-        data_degrees ``[T]`` and ``[D]`` allowed degrees, rising. edge_source, edge_target ``[E]`` positions. edge_in_s,
-        edge_out_s ``[T, E]`` seconds per microbatch that an edge costs the stage of its target, and the stage of its
-        source, with the least synchronisation of any choice. choice_offsets ``[T * L + 1]`` offsets of the choices of
-        (degree, position), fastest first. choice_index ``[C]`` index of the choice in its layer. time_s,
-        gradient_bytes, memory_a, memory_b ``[C]`` numbers of the choices. extra_offsets, extra_other, extra_s ``[C +
-        1]``, ``[X]``, ``[X]`` seconds above the least that a choice adds if the edge to the layer at position
-        `extra_other` crosses stages. kind ``[T * L]`` layers with equal numbers have equal kinds. is_uniform True if
-        choices of a layer differ in time and memory only: the fastest choices make the fastest stage.
-    """
+    """Flat arrays of a problem. L layers, E edges, T tensor degrees, C choices over all (degree, layer)."""
 
     problem: TrainingProblem
-    order: NDArray[np.int64]
+    order: NDArray[np.int64]  # ``[L]`` layer of the problem at every position of the topological order
+    # tensor_degrees, data_degrees: ``[T]`` and ``[D]`` allowed degrees, rising
     tensor_degrees: NDArray[np.int64]
     data_degrees: NDArray[np.int64]
+    # edge_source, edge_target: ``[E]`` positions
     edge_source: NDArray[np.int64]
     edge_target: NDArray[np.int64]
+    # edge_in_s, edge_out_s: ``[T, E]`` seconds per microbatch that an edge costs the stage of its target, and the stage
+    # of its source, with the least synchronisation of any choice
     edge_in_s: NDArray[np.float64]
     edge_out_s: NDArray[np.float64]
-    choice_offsets: NDArray[np.int64]
-    choice_index: NDArray[np.int64]
+    choice_offsets: NDArray[np.int64]  # ``[T * L + 1]`` offsets of the choices of (degree, position), fastest first
+    choice_index: NDArray[np.int64]  # ``[C]`` index of the choice in its layer
+    # time_s, gradient_bytes, memory_a, memory_b: ``[C]`` numbers of the choices
     time_s: NDArray[np.float64]
     gradient_bytes: NDArray[np.float64]
     memory_a: NDArray[np.float64]
     memory_b: NDArray[np.float64]
+    # extra_offsets, extra_other, extra_s: ``[C + 1]``, ``[X]``, ``[X]`` seconds above the least that a choice adds if
+    # the edge to the layer at position `extra_other` crosses stages
     extra_offsets: NDArray[np.int64]
     extra_other: NDArray[np.int64]
     extra_s: NDArray[np.float64]
-    kind: NDArray[np.int64]
+    kind: NDArray[np.int64]  # ``[T * L]`` layers with equal numbers have equal kinds
+    # True if choices of a layer differ in time and memory only: the fastest choices make the fastest stage
     is_uniform: bool
 
     @property
@@ -156,33 +151,21 @@ def _undominated(choices: tuple[tuple[int, Choice], ...]) -> list[tuple[int, Cho
 
 @dataclass(frozen=True)
 class Ideals:
-    """Ideals by rising size, from the empty to the full ideal. I ideals, W words.
+    """Ideals by rising size, from the empty to the full ideal. I ideals, W words."""
 
-    Parameters
-    ----------
-    bits
-        ``[I, W]`` members by position.
-    size
-        ``[I]`` numbers of members.
-    cut_offsets, cut_edges
-        ``[I + 1]`` offsets, and flat list, of the edges that leave every ideal.
-    time_s, gradient_bytes, memory_a, memory_b
-        ``[T, I]`` sums over each ideal: of the least time and gradients, and of the memory of the fastest choices.
-    work_s
-        ``[I]`` sum of the least device-seconds ``t * time`` of any degree and choice.
-    least_bytes
-        ``[I]`` sum of the least bytes times devices of any degree and choice with one microbatch in flight.
-    """
-
-    bits: NDArray[np.uint64]
-    size: NDArray[np.int64]
+    bits: NDArray[np.uint64]  # ``[I, W]`` members by position
+    size: NDArray[np.int64]  # ``[I]`` numbers of members
+    # cut_offsets, cut_edges: ``[I + 1]`` offsets, and flat list, of the edges that leave every ideal
     cut_offsets: NDArray[np.int64]
     cut_edges: NDArray[np.int64]
+    # time_s, gradient_bytes, memory_a, memory_b: ``[T, I]`` sums over each ideal: of the least time and gradients, and
+    # of the memory of the fastest choices
     time_s: NDArray[np.float64]
     gradient_bytes: NDArray[np.float64]
     memory_a: NDArray[np.float64]
     memory_b: NDArray[np.float64]
-    work_s: NDArray[np.float64]
+    work_s: NDArray[np.float64]  # ``[I]`` sum of the least device-seconds ``t * time`` of any degree and choice
+    # ``[I]`` sum of the least bytes times devices of any degree and choice with one microbatch in flight
     least_bytes: NDArray[np.float64]
 
     def __len__(self) -> int:

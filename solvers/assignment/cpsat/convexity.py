@@ -20,17 +20,10 @@ Gone = dict[tuple[int, int], cp_model.IntVar]
 
 @dataclass(frozen=True, slots=True)
 class Convexity:
-    """Rows for order edges between ops; classes of ops need not be convex themselves.
+    """Rows for order edges between ops; classes of ops need not be convex themselves."""
 
-    Parameters
-    ----------
-    class_of_op
-        ``[num_ops]`` class of every op.
-    senders, receivers
-        ``[num_edges]`` ops.
-    """
-
-    class_of_op: NDArray[np.int64]
+    class_of_op: NDArray[np.int64]  # ``[num_ops]`` class of every op
+    # senders, receivers: ``[num_edges]`` ops
     senders: NDArray[np.int64]
     receivers: NDArray[np.int64]
 

@@ -31,29 +31,17 @@ Beginnings = NDArray[np.int8]
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """A problem as items and places.
-
-    Parameters
-    ----------
-    item_of_op
-        ``[V]`` item of every op.
-    device_of_place, slot_of_place
-        ``[P]`` device of each place, and which of its calls it is (0 but for several calls per device).
-    allowed
-        ``[I, P]`` where each item may go.
-    opened_after
-        ``[P]`` device that must be in use before the place's own; -1 for none.
-    teams
-        Members of every team of several devices by the first; empty without teams.
-    """
+    """A problem as items and places."""
 
     problem: Problem
-    item_of_op: NDArray[np.int64]
+    item_of_op: NDArray[np.int64]  # ``[V]`` item of every op
+    # device_of_place, slot_of_place: ``[P]`` device of each place, and which of its calls it is (0 but for several
+    # calls per device)
     device_of_place: NDArray[np.int64]
     slot_of_place: NDArray[np.int64]
-    allowed: NDArray[np.bool_]
-    opened_after: NDArray[np.int64]
-    teams: Mapping[int, tuple[int, ...]]
+    allowed: NDArray[np.bool_]  # ``[I, P]`` where each item may go
+    opened_after: NDArray[np.int64]  # ``[P]`` device that must be in use before the place's own; -1 for none
+    teams: Mapping[int, tuple[int, ...]]  # members of every team of several devices by the first; empty without teams
 
     @property
     def num_items(self) -> int:

@@ -21,21 +21,12 @@ MAX_LOOKS = 4
 
 
 class Look(NamedTuple):
-    """Windows and bound of all schedules within a limit.
+    """Windows and bound of all schedules within a limit."""
 
-    Parameters
-    ----------
-    tasks
-        The tasks, without devices that are too expensive.
-    windows
-        Their windows.
-    least_s
-        Least seconds of a schedule as long as the limit; above the limit they refute it. Below the limit they are no
-        lower bound, and only tell which case is nearer to being refuted.
-    """
-
-    tasks: Tasks
-    windows: Windows
+    tasks: Tasks  # the tasks, without devices that are too expensive
+    windows: Windows  # their windows
+    # least seconds of a schedule as long as the limit; above the limit they refute it. Below the limit they are no
+    # lower bound, and only tell which case is nearer to being refuted.
     least_s: float
 
 

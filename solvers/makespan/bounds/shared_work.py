@@ -55,20 +55,12 @@ ROUNDING = 1e-11
 
 
 class Shares(NamedTuple):
-    """Solution of the program in the module docstring.
+    """Solution of the program in the module docstring."""
 
-    Parameters
-    ----------
-    bound_s
-        Lower bound; above the limit it proves that no schedule keeps the limit.
-    surcharge_s
-        ``[C, G]`` increase of `bound_s` if the class runs on the group; infinity where it cannot.
-    rows, multipliers
-        Rows of each group, and their multipliers ``[R]``.
-    """
-
-    bound_s: float
+    bound_s: float  # lower bound; above the limit it proves that no schedule keeps the limit
+    # ``[C, G]`` increase of `bound_s` if the class runs on the group; infinity where it cannot
     surcharge_s: NDArray[np.float64]
+    # rows, multipliers: rows of each group, and their multipliers ``[R]``
     rows: Sequence[_Rows]
     multipliers: Sequence[NDArray[np.float64]]
 
@@ -170,24 +162,13 @@ def share_out(
 
 
 class _Rows(NamedTuple):
-    """Rows of one group, in units of the limit.
+    """Rows of one group, in units of the limit."""
 
-    Parameters
-    ----------
-    ops
-        ``[N]`` ops that can run there.
-    time
-        ``[N]`` their times.
-    is_in
-        ``[R, N]`` the sets J, none of them empty.
-    devices, idle
-        ``[R]`` the k with the largest right-hand side, and the heads and tails in it. In rows that hold for every
-        device: the number of devices, each with the smallest head and tail.
-    """
-
-    ops: NDArray[np.int64]
-    time: NDArray[np.float64]
-    is_in: NDArray[np.bool_]
+    ops: NDArray[np.int64]  # ``[N]`` ops that can run there
+    time: NDArray[np.float64]  # ``[N]`` their times
+    is_in: NDArray[np.bool_]  # ``[R, N]`` the sets J, none of them empty
+    # devices, idle: ``[R]`` the k with the largest right-hand side, and the heads and tails in it. In rows that hold
+    # for every device: the number of devices, each with the smallest head and tail.
     devices: NDArray[np.float64]
     idle: NDArray[np.float64]
 

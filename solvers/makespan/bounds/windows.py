@@ -62,19 +62,13 @@ SLACK = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Heads, tails and open devices of ops in schedules of makespan at most a limit.
+    """Heads, tails and open devices of ops in schedules of makespan at most a limit."""
 
-    Parameters
-    ----------
-    tasks
-        The tasks on representative devices (:func:`~placekit.solvers.makespan.schedule.tasks.representatives`), devices
-        closed as the limit demands.
-    head_s, tail_s
-        ``[V, D]`` least seconds before the start, and after the end, of each op on each representative device;
-        infinity where the op cannot run.
-    """
-
+    # the tasks on representative devices (:func:`~placekit.solvers.makespan.schedule.tasks.representatives`), devices
+    # closed as the limit demands
     tasks: Tasks
+    # head_s, tail_s: ``[V, D]`` least seconds before the start, and after the end, of each op on each representative
+    # device; infinity where the op cannot run
     head_s: NDArray[np.float64]
     tail_s: NDArray[np.float64]
 

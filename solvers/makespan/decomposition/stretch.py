@@ -33,18 +33,10 @@ from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, t
 
 
 class Stretch(NamedTuple):
-    """Free ops, and their problem.
+    """Free ops, and their problem."""
 
-    Parameters
-    ----------
-    ops
-        ``[W]`` the free ops, in the order of the sequence; op i of `flat` is ``ops[i]``.
-    flat
-        Their problem.
-    """
-
-    ops: NDArray[np.int64]
-    flat: SequenceProblem
+    ops: NDArray[np.int64]  # ``[W]`` the free ops, in the order of the sequence; op i of `flat` is ``ops[i]``
+    flat: SequenceProblem  # their problem
 
 
 def cut_stretch(

@@ -20,21 +20,12 @@ MAX_ITERATIONS = 50_000
 
 
 class Favourites(NamedTuple):
-    """Favourite child of every op.
+    """Favourite child of every op."""
 
-    Parameters
-    ----------
-    child
-        ``[V]`` favourite child of every op, -1 for none; no op is the favourite of two.
-    transfer_s
-        ``[V]`` seconds of the slowest tensor from every op to its favourite child; 0 without one.
-    by
-        ``"linear program"`` or ``"slowest transfers first"``.
-    """
-
-    child: NDArray[np.int64]
+    child: NDArray[np.int64]  # ``[V]`` favourite child of every op, -1 for none; no op is the favourite of two
+    # ``[V]`` seconds of the slowest tensor from every op to its favourite child; 0 without one
     transfer_s: NDArray[np.float64]
-    by: str
+    by: str  # ``"linear program"`` or ``"slowest transfers first"``
 
 
 def favourite_children(

@@ -40,22 +40,13 @@ from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 
 
 class ListSchedule(NamedTuple):
-    """Schedule of a list scheduler.
+    """Schedule of a list scheduler."""
 
-    Parameters
-    ----------
-    device
-        ``[V]`` device of every op.
-    start_s, finish_s
-        ``[V]`` seconds.
-    fits
-        False if a device exceeds its memory limit.
-    """
-
-    device: NDArray[np.int64]
+    device: NDArray[np.int64]  # ``[V]`` device of every op
+    # start_s, finish_s: ``[V]`` seconds
     start_s: NDArray[np.float64]
     finish_s: NDArray[np.float64]
-    fits: bool
+    fits: bool  # False if a device exceeds its memory limit
 
 
 class ListScheduler(Method):

@@ -32,79 +32,44 @@ from placekit.objectives.makespan.ranks import upward_rank
 
 
 class SequenceProblem(NamedTuple):
-    """Makespan problem as arrays for the search kernels.
+    """Makespan problem as arrays for the search kernels."""
 
-    Parameters
-    ----------
-    instance
-        Graph, ranks and limits.
-    time_s
-        ``[V, D]`` seconds of each op on each device.
-    link_s
-        ``[T, D]`` seconds of each tensor on the own link of each device.
-    tail_s
-        ``[V]`` seconds that must follow the end of each op: its longest path with every op on its fastest device.
-    class_offsets, class_ops
-        CSR lists of the ops of each class.
-    class_bytes
-        ``[C]`` bytes.
-    allowed
-        ``[C, D]`` devices that each class may use, and fits on alone.
-    has_contention
-        True if a device sends one transfer at a time.
-    has_links
-        True if devices have direct links. It is tested first, so that the search without links loses no time.
-    release_s, after_s
-        ``[V, D]`` seconds before which an op cannot start on a device, and seconds that follow its end; zeros but for a
-        part of a schedule (:mod:`placekit.solvers.makespan.decomposition.stretch`).
-    free_s, then_s
-        ``[D]`` the same of devices: busy until, and what follows their last op.
-    """
-
-    instance: MakespanInstance
-    time_s: NDArray[np.float64]
-    link_s: NDArray[np.float64]
+    instance: MakespanInstance  # graph, ranks and limits
+    time_s: NDArray[np.float64]  # ``[V, D]`` seconds of each op on each device
+    link_s: NDArray[np.float64]  # ``[T, D]`` seconds of each tensor on the own link of each device
+    # ``[V]`` seconds that must follow the end of each op: its longest path with every op on its fastest device
     tail_s: NDArray[np.float64]
+    # class_offsets, class_ops: CSR lists of the ops of each class
     class_offsets: NDArray[np.int64]
     class_ops: NDArray[np.int64]
-    class_bytes: NDArray[np.float64]
-    allowed: NDArray[np.bool_]
-    has_contention: bool
+    class_bytes: NDArray[np.float64]  # ``[C]`` bytes
+    allowed: NDArray[np.bool_]  # ``[C, D]`` devices that each class may use, and fits on alone
+    has_contention: bool  # True if a device sends one transfer at a time
+    # True if devices have direct links. It is tested first, so that the search without links loses no time.
     has_links: bool
+    # release_s, after_s: ``[V, D]`` seconds before which an op cannot start on a device, and seconds that follow its
+    # end; zeros but for a part of a schedule (:mod:`placekit.solvers.makespan.decomposition.stretch`)
     release_s: NDArray[np.float64]
     after_s: NDArray[np.float64]
+    # free_s, then_s: ``[D]`` the same of devices: busy until, and what follows their last op
     free_s: NDArray[np.float64]
     then_s: NDArray[np.float64]
 
 
 class Timeline(NamedTuple):
-    """The schedule of a sequence.
+    """The schedule of a sequence."""
 
-    Parameters
-    ----------
-    finish_s
-        ``[V]`` end of each op.
-    start_s
-        ``[V]`` start of each op.
-    before
-        ``[V]`` op that the device ran just before each op, or -1.
-    arrival_s
-        ``[T, D]`` arrival of each tensor at each device that reads it; kept only with contention, else ``[0, D]``.
-    free_s, bus_s
-        ``[V // STRIDE + 1, D]`` when device and bus are free before every `STRIDE`-th position.
-    last
-        ``[V // STRIDE + 1, D]`` op that each device ran last before every `STRIDE`-th position, or -1.
-    now_free_s, now_bus_s, now_last
-        ``[D]`` scratch: the same at the position that is looked at.
-    """
-
-    finish_s: NDArray[np.float64]
-    start_s: NDArray[np.float64]
-    before: NDArray[np.int64]
+    finish_s: NDArray[np.float64]  # ``[V]`` end of each op
+    start_s: NDArray[np.float64]  # ``[V]`` start of each op
+    before: NDArray[np.int64]  # ``[V]`` op that the device ran just before each op, or -1
+    # ``[T, D]`` arrival of each tensor at each device that reads it; kept only with contention, else ``[0, D]``
     arrival_s: NDArray[np.float64]
+    # free_s, bus_s: ``[V // STRIDE + 1, D]`` when device and bus are free before every `STRIDE`-th position
     free_s: NDArray[np.float64]
     bus_s: NDArray[np.float64]
+    # ``[V // STRIDE + 1, D]`` op that each device ran last before every `STRIDE`-th position, or -1
     last: NDArray[np.int64]
+    # now_free_s, now_bus_s, now_last: ``[D]`` scratch: the same at the position that is looked at
     now_free_s: NDArray[np.float64]
     now_bus_s: NDArray[np.float64]
     now_last: NDArray[np.int64]

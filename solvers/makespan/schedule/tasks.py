@@ -23,39 +23,24 @@ from placekit.objectives.makespan.instance import make_instance
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """The arrays of one problem.
+    """The arrays of one problem."""
 
-    Parameters
-    ----------
-    op
-        ``[V]`` index in the graph of each op; the order is topological.
-    time_s
-        ``[V, D]`` seconds of each op on each device; infinity where its class may not go.
-    class_of_op
-        ``[V]`` class of each op: those of `Problem.op_class`, or larger ones.
-    memory_bytes, limit_bytes
-        ``[V]`` bytes of each op; ``[D]`` limit with the judge's tolerance, infinity for none.
-    senders, receivers
-        ``[E]`` ends of each distinct edge, sorted by sender, then receiver.
-    delay_s
-        ``[E, K, K]`` seconds from the end of the sender to the arrival of its last tensor for the receiver, by the
-        kinds of their devices if these are different devices; on one device the delay is 0.
-    kind, group
-        ``[D]`` kind of each device, with direct links its kind on its node; and its group of equal devices.
-    group_size
-        ``[groups]`` devices of each group; more than are listed, after :func:`representatives`.
-    """
-
-    op: NDArray[np.int64]
-    time_s: NDArray[np.float64]
-    class_of_op: NDArray[np.int64]
+    op: NDArray[np.int64]  # ``[V]`` index in the graph of each op; the order is topological
+    time_s: NDArray[np.float64]  # ``[V, D]`` seconds of each op on each device; infinity where its class may not go
+    class_of_op: NDArray[np.int64]  # ``[V]`` class of each op: those of `Problem.op_class`, or larger ones
+    # memory_bytes, limit_bytes: ``[V]`` bytes of each op; ``[D]`` limit with the judge's tolerance, infinity for none
     memory_bytes: NDArray[np.float64]
     limit_bytes: NDArray[np.float64]
+    # senders, receivers: ``[E]`` ends of each distinct edge, sorted by sender, then receiver
     senders: NDArray[np.int64]
     receivers: NDArray[np.int64]
+    # ``[E, K, K]`` seconds from the end of the sender to the arrival of its last tensor for the receiver, by the kinds
+    # of their devices if these are different devices; on one device the delay is 0
     delay_s: NDArray[np.float64]
+    # kind, group: ``[D]`` kind of each device, with direct links its kind on its node; and its group of equal devices
     kind: NDArray[np.int64]
     group: NDArray[np.int64]
+    # ``[groups]`` devices of each group; more than are listed, after :func:`representatives`
     group_size: NDArray[np.int64]
 
     @property

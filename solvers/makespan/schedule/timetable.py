@@ -16,17 +16,10 @@ from placekit.solvers.makespan.schedule.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Device, start and finish of every op.
+    """Device, start and finish of every op."""
 
-    Parameters
-    ----------
-    device
-        ``[V]`` devices, in the order of the tasks.
-    start, finish
-        ``[V]`` in seconds, or in whole units.
-    """
-
-    device: NDArray[np.int64]
+    device: NDArray[np.int64]  # ``[V]`` devices, in the order of the tasks
+    # start, finish: ``[V]`` in seconds, or in whole units
     start: NDArray[np.float64] | NDArray[np.int64]
     finish: NDArray[np.float64] | NDArray[np.int64]
 

@@ -15,40 +15,23 @@ from placekit.solvers.generic.coarsen import Contraction, contract
 
 @dataclass(frozen=True, eq=False)
 class Machines:
-    """A throughput problem as machines: groups of equal devices.
-
-    Parameters
-    ----------
-    groups
-        Devices of each group: equals; with teams all devices of a kind, wherever pins are.
-    passes
-        The passes that the schedule separates: one pass of everything, or forward and backward.
-    count
-        ``[num_groups]`` devices of each group.
-    time_s
-        ``[num_classes, num_groups, num_passes]`` seconds.
-    net_time_s
-        ``[num_nets, num_groups, num_passes]`` seconds of a net that touches a device and leaves it.
-    memory_limit_bytes
-        ``[num_groups]`` limit of one device, with the judge's tolerance; infinity for no limit.
-    allowed
-        ``[num_classes, num_groups]`` True where a device of the group can hold the class.
-    has_overlap
-        True if a device's load is the larger of work and transfers, not their sum.
-    largest_team
-        ``[num_groups]`` devices of the group that can share the samples of a class, 1 without teams; None if devices of
-        different groups can.
-    """
+    """A throughput problem as machines: groups of equal devices."""
 
     contraction: Contraction
+    # devices of each group: equals; with teams all devices of a kind, wherever pins are
     groups: tuple[tuple[int, ...], ...]
+    # the passes that the schedule separates: one pass of everything, or forward and backward
     passes: tuple[tuple[int, ...], ...]
-    count: NDArray[np.int64]
-    time_s: NDArray[np.float64]
+    count: NDArray[np.int64]  # ``[num_groups]`` devices of each group
+    time_s: NDArray[np.float64]  # ``[num_classes, num_groups, num_passes]`` seconds
+    # ``[num_nets, num_groups, num_passes]`` seconds of a net that touches a device and leaves it
     net_time_s: NDArray[np.float64]
+    # ``[num_groups]`` limit of one device, with the judge's tolerance; infinity for no limit
     memory_limit_bytes: NDArray[np.float64]
-    allowed: NDArray[np.bool_]
-    has_overlap: bool
+    allowed: NDArray[np.bool_]  # ``[num_classes, num_groups]`` True where a device of the group can hold the class
+    has_overlap: bool  # True if a device's load is the larger of work and transfers, not their sum
+    # ``[num_groups]`` devices of the group that can share the samples of a class, 1 without teams; None if devices of
+    # different groups can
     largest_team: NDArray[np.int64] | None
 
     @property

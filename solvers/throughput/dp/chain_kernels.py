@@ -23,83 +23,46 @@ ACTIVATION, WEIGHT = int(BlockKind.ACTIVATION), int(BlockKind.WEIGHT)
 
 
 class Ends(NamedTuple):
-    """Pairs of ideals that a block may lie between.
+    """Pairs of ideals that a block may lie between."""
 
-    Parameters
-    ----------
-    upper, lower
-        Indices of ideals by rising work.
-    most_work
-        Largest work of a block.
-    """
-
+    # upper, lower: indices of ideals by rising work
     upper: NDArray[np.int64]
     lower: NDArray[np.int64]
-    most_work: float
+    most_work: float  # largest work of a block
 
 
 class IdealRows(NamedTuple):
-    """Ideals as the kernel reads them.
+    """Ideals as the kernel reads them."""
 
-    Parameters
-    ----------
-    work, memory, closed
-        ``[num_ideals]`` work, bytes, and number of classes that may not run on the crew.
-    bits
-        ``[num_ideals, num_words]`` members.
-    shared
-        `Instance.shared_memory`, see `shared_bytes`.
-    cut_offsets, cut_nets, cut_counts
-        Cut nets of each ideal, see `describe_ideals`.
-    """
-
+    # work, memory, closed: ``[num_ideals]`` work, bytes, and number of classes that may not run on the crew
     work: NDArray[np.float64]
     memory: NDArray[np.float64]
     closed: NDArray[np.float64]
-    bits: NDArray[np.uint64]
-    shared: tuple[NDArray[np.float64], ...]
+    bits: NDArray[np.uint64]  # ``[num_ideals, num_words]`` members
+    shared: tuple[NDArray[np.float64], ...]  # `Instance.shared_memory`, see `shared_bytes`
+    # cut_offsets, cut_nets, cut_counts: cut nets of each ideal, see `describe_ideals`
     cut_offsets: NDArray[np.int64]
     cut_nets: NDArray[np.int32]
     cut_counts: NDArray[np.int32]
 
 
 class CrewRows(NamedTuple):
-    """Crew that runs a block: devices of one kind with a row per pass, or several kinds with a row per kind.
+    """Crew that runs a block: devices of one kind with a row per pass, or several kinds with a row per kind."""
 
-    Parameters
-    ----------
-    times, cut_times
-        ``[num_rows, num_ideals]`` seconds of each ideal's classes, and of the nets that it cuts.
-    net_times
-        ``[num_rows, num_nets]`` seconds of each net.
-    sizes
-        ``[num_kinds]`` devices of each kind.
-    overlap
-        True for the maximum of time and transfers instead of their sum.
-    """
-
+    # times, cut_times: ``[num_rows, num_ideals]`` seconds of each ideal's classes, and of the nets that it cuts
     times: NDArray[np.float64]
     cut_times: NDArray[np.float64]
-    net_times: NDArray[np.float64]
-    sizes: NDArray[np.float64]
-    overlap: bool
+    net_times: NDArray[np.float64]  # ``[num_rows, num_nets]`` seconds of each net
+    sizes: NDArray[np.float64]  # ``[num_kinds]`` devices of each kind
+    overlap: bool  # True for the maximum of time and transfers instead of their sum
 
 
 class Limits(NamedTuple):
-    """Limits of a block.
+    """Limits of a block."""
 
-    Parameters
-    ----------
-    memory_bytes
-        Most bytes.
-    first_s
-        Most seconds of the first of two passes (GPipe); the second is minimised.
-    most_s, floor_s
-        Only values below `most_s` are kept. No value at or below `floor_s` is improved.
-    """
-
-    memory_bytes: float
-    first_s: float
+    memory_bytes: float  # most bytes
+    first_s: float  # most seconds of the first of two passes (GPipe); the second is minimised
+    # most_s, floor_s: only values below `most_s` are kept. No value at or below `floor_s` is improved.
     most_s: float
     floor_s: float
 

@@ -229,19 +229,10 @@ def _less(state: tuple[int, ...], devices: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The ideals that chains of one state have reached.
+    """The ideals that chains of one state have reached."""
 
-    Parameters
-    ----------
-    ideals
-        ``[num_reached]`` indices, by rising work.
-    value
-        ``[num_reached]`` best objective of a chain to each.
-    parent, crew
-        ``[num_reached]`` the ideal before its last block, and the crew that runs the block.
-    """
-
-    ideals: NDArray[np.int64]
-    value: NDArray[np.float64]
+    ideals: NDArray[np.int64]  # ``[num_reached]`` indices, by rising work
+    value: NDArray[np.float64]  # ``[num_reached]`` best objective of a chain to each
+    # parent, crew: ``[num_reached]`` the ideal before its last block, and the crew that runs the block
     parent: NDArray[np.int64]
     crew: NDArray[np.int64]

@@ -69,19 +69,11 @@ class _Attempt(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The problem, or a relaxation or restriction of it.
-
-    Parameters
-    ----------
-    is_exact
-        A placement costs what it says; not in a relaxation.
-    is_bound
-        Its optimum is a lower bound; not in a restriction.
-    """
+    """The problem, or a relaxation or restriction of it."""
 
     contraction: Contraction
-    is_exact: bool = True
-    is_bound: bool = True
+    is_exact: bool = True  # a placement costs what it says; not in a relaxation
+    is_bound: bool = True  # its optimum is a lower bound; not in a restriction
 
 
 class ThroughputDp(Method):

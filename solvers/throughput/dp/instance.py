@@ -43,17 +43,10 @@ Chain = list[tuple[NDArray[np.uint64], int]]
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """The devices that run a block.
+    """The devices that run a block."""
 
-    Parameters
-    ----------
-    devices
-        ``[num_groups]`` how many of each group.
-    leads, sizes
-        A group of every kind in it, and how many devices of that kind.
-    """
-
-    devices: tuple[int, ...]
+    devices: tuple[int, ...]  # ``[num_groups]`` how many of each group
+    # leads, sizes: a group of every kind in it, and how many devices of that kind
     leads: tuple[int, ...]
     sizes: tuple[int, ...]
 

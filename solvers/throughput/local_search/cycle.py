@@ -29,30 +29,16 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Settings of one V-cycle.
+    """Settings of one V-cycle."""
 
-    Parameters
-    ----------
-    hot
-        First temperature at the coarsest level; it halves from level to level.
-    num_clusters
-        Where coarsening stops.
-    steps_per_class
-        Proposals per class or cluster, at every level.
-    share
-        Work of the largest cluster, as a share of a device's fair load: large clusters move whole subgraphs, small
-        ones can be balanced.
-    squarings
-        The potential takes loads to the power ``2 ** squarings``.
-    shuffle
-        True to forget the devices of the start at the coarsest level; only where the problem is not ordered.
-    """
-
-    hot: float
-    num_clusters: int
-    steps_per_class: int
+    hot: float  # first temperature at the coarsest level; it halves from level to level
+    num_clusters: int  # where coarsening stops
+    steps_per_class: int  # proposals per class or cluster, at every level
+    # work of the largest cluster, as a share of a device's fair load: large clusters move whole subgraphs, small ones
+    # can be balanced
     share: float = 0.25
-    squarings: int = 4
+    squarings: int = 4  # the potential takes loads to the power ``2 ** squarings``
+    # True to forget the devices of the start at the coarsest level; only where the problem is not ordered
     shuffle: bool = False
 
 

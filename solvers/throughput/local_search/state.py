@@ -22,28 +22,15 @@ from placekit.solvers.assignment.flat import FlatProblem
 
 
 class State(NamedTuple):
-    """A placement of classes and what follows from it.
+    """A placement of classes and what follows from it."""
 
-    Parameters
-    ----------
-    device
-        ``[C]`` device of every class.
-    work_s, moved_s
-        ``[D, P]`` seconds of ops and of transfers.
-    used_bytes
-        ``[D]`` bytes occupied.
-    pins_on
-        ``[N, D]`` pins of every net on every device.
-    quotient
-        ``[D, D]`` order edges from device to device; kept only where the problem is ordered.
-    """
-
-    device: NDArray[np.int64]
+    device: NDArray[np.int64]  # ``[C]`` device of every class
+    # work_s, moved_s: ``[D, P]`` seconds of ops and of transfers
     work_s: NDArray[np.float64]
     moved_s: NDArray[np.float64]
-    used_bytes: NDArray[np.float64]
-    pins_on: NDArray[np.int32]
-    quotient: NDArray[np.int64]
+    used_bytes: NDArray[np.float64]  # ``[D]`` bytes occupied
+    pins_on: NDArray[np.int32]  # ``[N, D]`` pins of every net on every device
+    quotient: NDArray[np.int64]  # ``[D, D]`` order edges from device to device; kept only where the problem is ordered
 
 
 def empty_state(flat: FlatProblem) -> State:
