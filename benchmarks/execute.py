@@ -56,34 +56,17 @@ def _can_run(job: Job, row: Row | None) -> bool:
 
 
 def measure_jobs(
-    jobs: Sequence[Job],
-    store: Store,
-    how: bool | str = True,
+    jobs: Sequence[Job],  # the jobs of a plan; those without a row are left out
+    store: Store,  # where the rows are; it must be locked
+    how: bool | str = True,  # true, ``"every"``, ``"outputs"`` or ``"verdicts"``, as in a suite
     *,
-    with_baselines: bool = False,
-    timing: Timing | None = None,
-    retry: bool = False,
+    with_baselines: bool = False,  # True to time OpenVINO's own ways of using all devices, too
+    timing: Timing | None = None,  # how to measure; as by default if None
+    retry: bool = False,  # measure again what failed or was disturbed by other load
+    # called with the number of finished measurements, of all, and what comes next
     on_step: Callable[[int, int, str], None] | None = None,
 ) -> int:
-    """Execute placements of `jobs`, and return how many were executed now.
-
-    Parameters
-    ----------
-    jobs
-        The jobs of a plan; those without a row are left out.
-    store
-        Where the rows are; it must be locked.
-    how
-        True, ``"every"``, ``"outputs"`` or ``"verdicts"``, as in a suite.
-    with_baselines
-        True to time OpenVINO's own ways of using all devices, too.
-    timing
-        How to measure; as by default if None.
-    retry
-        Measure again what failed or was disturbed by other load.
-    on_step
-        Called with the number of finished measurements, of all, and what comes next.
-    """
+    """Execute placements of `jobs`, and return how many were executed now."""
     rows = store.rows()
     known = {
         case

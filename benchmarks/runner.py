@@ -36,37 +36,18 @@ class SuiteProgress:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
-    store: Store,
-    make_executor: Callable[[], Executor],
+    jobs: Sequence[Job],  # what to do: leave out what is done already
+    store: Store,  # where the rows go
+    make_executor: Callable[[], Executor],  # makes an executor; called again after one broke
     *,
-    num_workers: int = 1,
-    is_isolated: bool = False,
-    on_progress: Callable[[SuiteProgress], None] | None = None,
+    num_workers: int = 1,  # jobs that are handed out at a time
+    is_isolated: bool = False,  # True to give every job, one after the other, an executor of its own
+    on_progress: Callable[[SuiteProgress], None] | None = None,  # called at the start and after every row
 ) -> None:
     """Solve `jobs`, and append a row for each to `store` (which must be locked).
 
-    Parameters
-    ----------
-    jobs
-        What to do: leave out what is done already.
-    store
-        Where the rows go.
-    make_executor
-        Makes an executor; called again after one broke.
-    num_workers
-        Jobs that are handed out at a time.
-    is_isolated
-        True to give every job, one after the other, an executor of its own.
-    on_progress
-        Called at the start and after every row.
-
-    Raises
-    ------
-    PlacekitError
-        A row cannot be written.
-    KeyboardInterrupt
-        Ctrl-C; rows of solves that it cut short are not written.
+    Raises `PlacekitError`: a row cannot be written; `KeyboardInterrupt`: Ctrl-C; rows of solves that it cut short are
+    not written.
     """
     run = _RunningSuite(jobs, store, num_workers, on_progress)
     run.tell(None)
@@ -82,19 +63,14 @@ def run_jobs(
             suspects.extend(running)
 
 
-def remaining_s(waiting: Sequence[Case], done: Sequence[tuple[str, float, float]], num_workers: int) -> float:
-    """Return the wall seconds that `waiting` will take, from what cases of the same method took of their limits.
-
-    Parameters
-    ----------
-    waiting
-        The cases to come.
-    done
-        Method, longest time and runtime of those that ended. A method that did not yet run is expected to take as long
-        as it may.
-    num_workers
-        Cases beside each other.
-    """
+def remaining_s(
+    waiting: Sequence[Case],  # the cases to come
+    # method, longest time and runtime of those that ended. A method that did not yet run is expected to take as long as
+    # it may.
+    done: Sequence[tuple[str, float, float]],
+    num_workers: int,  # cases beside each other
+) -> float:
+    """Return the wall seconds that `waiting` will take, from what cases of the same method took of their limits."""
     used: dict[str, list[float]] = {}
     for method, limit_s, runtime_s in done:
         used.setdefault(method, []).append(min(runtime_s / limit_s, 1.0) if limit_s > 0 else 0.0)

@@ -175,18 +175,16 @@ def _described(job: Job) -> dict[str, Any]:
     }
 
 
-def command_of(job: Job, result: Result | PlanResult | None = None, start: Result | None = None) -> str:
+def command_of(
+    job: Job,
+    # result, start: what it gave, and what the method of the warm start gave, where they are known
+    result: Result | PlanResult | None = None,
+    start: Result | None = None,
+) -> str:
     """Return the commands that make the row again, run from the folder of results.
 
     ``MODELS`` stands for the folder with the files that the suite names. What learned until the clock stopped it is
     asked for as many updates as it made: those make the same answer on a machine of any speed.
-
-    Parameters
-    ----------
-    job
-        The case.
-    result, start
-        What it gave, and what the method of the warm start gave, where they are known.
     """
     case, problem = job.case, str(job.facts["problem_file"])
     if case.max_evaluations is not None or job.files:  # `solve` has no such option, and no folder of files

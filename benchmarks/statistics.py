@@ -41,15 +41,12 @@ class Interval:
     high: float | None
 
 
-def mean_interval(runs: Runs) -> Interval:
+def mean_interval(
+    runs: Runs,  # values by case; at least one
+) -> Interval:
     """Return the mean of all runs, and its bootstrap interval, stratified by case.
 
     The interval speaks about other seeds, not about other models.
-
-    Parameters
-    ----------
-    runs
-        Values by case; at least one.
     """
     groups = [np.asarray(values, dtype=np.float64) for values in runs.values() if len(values)]
     if not groups:
@@ -67,18 +64,14 @@ def mean_interval(runs: Runs) -> Interval:
     return Interval(total / count, float(found.low), float(found.high))
 
 
-def shares_within(objectives_s: Mapping[str, Runs], factor: float) -> dict[str, float]:
+def shares_within(
+    objectives_s: Mapping[str, Runs],  # objectives by method and case, infinity without a placement
+    factor: float,  # at least 1
+) -> dict[str, float]:
     """Return, per method, the share of cases in which it comes within `factor` of the best objective of the case.
 
     Several runs on a case share its weight. Cases that a method was not run on do not count for it, and neither do
     those that no method solved; a run without a placement is within no factor.
-
-    Parameters
-    ----------
-    objectives_s
-        Objectives by method and case, infinity without a placement.
-    factor
-        At least 1.
     """
     best: dict[str, float] = {}
     for runs in objectives_s.values():
@@ -95,18 +88,12 @@ def shares_within(objectives_s: Mapping[str, Runs], factor: float) -> dict[str, 
     return shares
 
 
-def time_to_gap_s(trace: Trace, bound_s: float, gap: float) -> float | None:
-    """Return when the objective first came within `gap` of `bound_s`, in seconds; None if it never did.
-
-    Parameters
-    ----------
-    trace
-        The lines of the run's trace.
-    bound_s
-        The best proven bound of the case, whoever proved it.
-    gap
-        Relative gap, ``(objective - bound) / objective``.
-    """
+def time_to_gap_s(
+    trace: Trace,  # the lines of the run's trace
+    bound_s: float,  # the best proven bound of the case, whoever proved it
+    gap: float,  # relative gap, ``(objective - bound) / objective``
+) -> float | None:
+    """Return when the objective first came within `gap` of `bound_s`, in seconds; None if it never did."""
     for time_s, objective, _ in trace:
         distance = relative_gap(objective, bound_s)
         if distance is not None and distance <= gap:
@@ -114,18 +101,12 @@ def time_to_gap_s(trace: Trace, bound_s: float, gap: float) -> float | None:
     return None
 
 
-def anytime_gap(trace: Trace, bound_s: float, times_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``[N]`` relative gap of the best objective at each time; 1 as long as there is no placement.
-
-    Parameters
-    ----------
-    trace
-        The lines of the run's trace, in rising time.
-    bound_s
-        The best proven bound of the case.
-    times_s
-        ``[N]`` seconds.
-    """
+def anytime_gap(
+    trace: Trace,  # the lines of the run's trace, in rising time
+    bound_s: float,  # the best proven bound of the case
+    times_s: NDArray[np.float64],  # ``[N]`` seconds
+) -> NDArray[np.float64]:
+    """``[N]`` relative gap of the best objective at each time; 1 as long as there is no placement."""
     found = [(time, relative_gap(objective, bound_s)) for time, objective, _ in trace if objective is not None]
     if not found:
         return np.ones(len(times_s))

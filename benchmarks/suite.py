@@ -52,17 +52,13 @@ def shipped_suites() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
-def read_suite(source: str, folder: Path | None = None) -> Suite:
-    """Read a suite: the name of a shipped one, or the path of a TOML file.
-
-    Parameters
-    ----------
-    source
-        Name or path.
-    folder
-        Where the files that it names lie, but for platforms, which lie beside the suite. By default beside the suite,
-        too; for a shipped suite the current folder.
-    """
+def read_suite(
+    source: str,  # name or path
+    # where the files that it names lie, but for platforms, which lie beside the suite. By default beside the suite,
+    # too; for a shipped suite the current folder.
+    folder: Path | None = None,
+) -> Suite:
+    """Read a suite: the name of a shipped one, or the path of a TOML file."""
     is_shipped = source in shipped_suites()
     path = _FOLDER / f"{source}.toml" if is_shipped else Path(source)
     if path.suffix != ".toml":

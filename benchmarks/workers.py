@@ -20,17 +20,13 @@ _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_N
 """Where libraries look for the size of their thread pools; one that the user has set to less is left alone."""
 
 
-def make_executor(kind: str, num_workers: int) -> Executor:
-    """Return an executor of `num_workers` workers; the caller shuts it down.
-
-    Parameters
-    ----------
-    kind
-        ``"process"``: new processes of this machine, which share its cores evenly (see `shares_of`). ``"ray"``: a Ray
-        cluster, the one that ``RAY_ADDRESS`` names or a local one.
-    num_workers
-        Cases that run beside each other.
-    """
+def make_executor(
+    # ``"process"``: new processes of this machine, which share its cores evenly (see `shares_of`). ``"ray"``: a Ray
+    # cluster, the one that ``RAY_ADDRESS`` names or a local one.
+    kind: str,
+    num_workers: int,  # cases that run beside each other
+) -> Executor:
+    """Return an executor of `num_workers` workers; the caller shuts it down."""
     if num_workers < 1:
         raise InvalidProblemError(f"{num_workers} workers; there must be at least 1")
     if kind == "ray":

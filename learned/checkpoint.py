@@ -45,10 +45,8 @@ class Checkpoint:
     def check_resumable(self, method: str, params: Mapping[str, Any], problem: Problem) -> Mapping[str, Any]:
         """Return the state of the training that this checkpoint can go on with.
 
-        Raises
-        ------
-        InvalidProblemError
-            The checkpoint is of another method, other parameters or another problem, or only a policy.
+        Raises `InvalidProblemError`: the checkpoint is of another method, other parameters or another problem, or only
+        a policy.
         """
         if self.method != method:
             raise InvalidProblemError(f"the checkpoint is of method {self.method!r}, not of {method!r}")

@@ -191,12 +191,8 @@ class Environment:
         degree of infeasibility, so that of two of them the one nearer to feasible is cheaper.
 
         Most placements of a policy that knows nothing of contiguity break it. Some of them are brought into line and
-        scored, so that there is a `best` to learn from; the costs stay those of the placements.
-
-        Raises
-        ------
-        RewardStopped
-            `should_stop` said so before all of them were scored.
+        scored, so that there is a `best` to learn from; the costs stay those of the placements. Raises `RewardStopped`:
+        `should_stop` said so before all of them were scored.
         """
         objectives, degree = self._score(placements)
         if self.problem.contiguity is not Contiguity.NONE and isinstance(self.reward, BatchScore):

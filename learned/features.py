@@ -41,18 +41,14 @@ _FREQUENCIES = 8
 _LARGEST_LOG_RATIO = 5.0  # a device 150 times slower is as good as never chosen
 
 
-def op_features(problem: Problem, *, has_costs: bool = True) -> NDArray[np.float32]:
+def op_features(
+    problem: Problem,
+    *,
+    # False to leave bytes, flops and times out: their columns are zero, so that the width stays the same
+    has_costs: bool = True,
+) -> NDArray[np.float32]:
     """``[num_ops, num_features]`` features of the ops of `problem`; see the module docstring.
 
-    Parameters
-    ----------
-    problem
-        The problem.
-    has_costs
-        False to leave bytes, flops and times out: their columns are zero, so that the width stays the same.
-
-    Notes
-    -----
     O(ops * min(ops + edges, `REACH` * degree)), for the fractal dimension; the rest is linear.
     """
     graph = problem.graph

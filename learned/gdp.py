@@ -113,8 +113,6 @@ class SegmentLayer(nn.Module):
 class GdpNetwork(nn.Module):
     """Logits of every group and device; see the module docstring, and `GdpParams` for the sizes.
 
-    Notes
-    -----
     O(rounds * (edges + groups * hidden) * hidden + layers * groups * (segment + hidden) * hidden).
     """
 

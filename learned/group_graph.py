@@ -143,20 +143,13 @@ def best_single(environment: Environment, groups: Environment | None = None) -> 
     return torch.from_numpy((groups or environment).homogeneous[best].copy())
 
 
-def preference(preferred: Tensor, num_devices: int, deviations: float, num_choices: int | None = None) -> Tensor:
-    """``[num_groups, num_devices]`` logits with which about `deviations` of the choices leave a preferred device.
-
-    Parameters
-    ----------
-    preferred
-        ``[num_groups]`` devices.
-    num_devices
-        Number of devices.
-    deviations
-        0 for no preference.
-    num_choices
-        Choices that are made; one for every entry of `preferred` if None.
-    """
+def preference(
+    preferred: Tensor,  # ``[num_groups]`` devices
+    num_devices: int,
+    deviations: float,  # 0 for no preference
+    num_choices: int | None = None,  # choices that are made; one for every entry of `preferred` if None
+) -> Tensor:
+    """``[num_groups, num_devices]`` logits with which about `deviations` of the choices leave a preferred device."""
     num_others = (num_choices or len(preferred)) * (num_devices - 1)
     bias = math.log(max(num_others / deviations, 1.0)) if deviations else 0.0
     return bias * torch.nn.functional.one_hot(preferred, num_devices).float()

@@ -172,10 +172,7 @@ class MeasuredReward:
     def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
         """``[batch]`` seconds per sample of placements ``[batch, num_ops]``; infinity for one that does not run.
 
-        Raises
-        ------
-        RewardStopped
-            `should_stop` said so, or the measurements are spent, before all of the batch was known.
+        Raises `RewardStopped`: `should_stop` said so, or the measurements are spent, before all of the batch was known.
         """
         return np.array([self._seconds(row) for row in placements])
 

@@ -294,10 +294,8 @@ def seeded_learner(method: LearnedMethod, environment: Environment, seed: int) -
 def apply_weights(learner: Learner, checkpoint: Checkpoint, method: str, problem: Problem) -> None:
     """Give `learner` the transferable weights of `checkpoint`; all others stay.
 
-    Raises
-    ------
-    InvalidProblemError
-        A policy of another method, for another number of devices, or whose weights have other shapes.
+    Raises `InvalidProblemError`: a policy of another method, for another number of devices, or whose weights have other
+    shapes.
     """
     if checkpoint.method != method:
         raise InvalidProblemError(f"the policy is of method {checkpoint.method!r}, not of {method!r}")

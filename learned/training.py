@@ -153,10 +153,7 @@ class Training:
     def descend(self, loss: Tensor) -> float:
         """Take one clipped step of the optimiser down the gradient of `loss`; return the norm before clipping.
 
-        Raises
-        ------
-        RewardStopped
-            The environment says to stop.
+        Raises `RewardStopped`: the environment says to stop.
         """
         self.environment.check_stop()
         self.optimiser.zero_grad()
@@ -196,10 +193,7 @@ class Training:
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what `state` returned: the next updates are those of an uninterrupted training, bit for bit.
 
-        Raises
-        ------
-        InvalidProblemError
-            Something that `state` did not return for this problem and these parameters.
+        Raises `InvalidProblemError`: something that `state` did not return for this problem and these parameters.
         """
         if "stage" not in state:
             raise InvalidProblemError(
@@ -259,7 +253,9 @@ class Training:
 
 
 def train(
-    training: Training, should_stop: Callable[[], StopReason | None], on_update: Callable[[Metrics], None]
+    training: Training,  # what to train
+    should_stop: Callable[[], StopReason | None],  # asked before every update
+    on_update: Callable[[Metrics], None],  # called after every update
 ) -> StopReason:
     r"""Train until told to stop, from where the training stands; return why it ended.
 
@@ -269,15 +265,6 @@ def train(
 
     over the ``n`` decisions :math:`a_i` of ``B`` placements, with the learner's advantages :math:`A_i` (REINFORCE).
     With several steps, the first term is PPO's clipped surrogate.
-
-    Parameters
-    ----------
-    training
-        What to train.
-    should_stop
-        Asked before every update.
-    on_update
-        Called after every update.
     """
     learner, params, generator = training.learner, training.params, training.generator
     num_groups = training.environment.num_groups

@@ -64,26 +64,19 @@ _PER_FAMILY = 8
 _CUBE_DEVICES = (2, 2, 3, 4, 5, 6, 7, 8)
 
 
-def draw_problem(split: str, seed: int, number: int, *, max_ops: int = 500, objective: str | None = None) -> Problem:
+def draw_problem(
+    split: str,  # ``"train"`` or ``"test"``
+    # seed, number: seed of the data set, and which of its problems
+    seed: int,
+    number: int,
+    *,
+    max_ops: int = 500,  # most ops
+    objective: str | None = None,  # name of the objective; drawn as well if None
+) -> Problem:
     """Return problem `number` of a split; same arguments, same problem.
 
-    Parameters
-    ----------
-    split
-        ``"train"`` or ``"test"``.
-    seed, number
-        Seed of the data set, and which of its problems.
-    max_ops
-        Most ops.
-    objective
-        Name of the objective; drawn as well if None.
-
-    Raises
-    ------
-    UnknownNameError
-        Another split or objective.
-    InvalidProblemError
-        A bound on the ops that leaves no choice, or a negative seed or number.
+    Raises `UnknownNameError`: another split or objective; `InvalidProblemError`: a bound on the ops that leaves no
+    choice, or a negative seed or number.
 
     Examples
     --------

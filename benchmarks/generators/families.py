@@ -60,49 +60,27 @@ FAMILIES: Mapping[str, Callable[[int, np.random.Generator], Topology]] = Mapping
 
 
 def generate(
-    family: str,
+    family: str,  # a name of `FAMILIES`
+    # size. ``chains`` and ``layered`` have exactly so many ops, the others repeat a block: at least half, at most all
+    # of them.
     num_ops: int,
-    seed: int = 0,
+    seed: int = 0,  # seed of every random choice
     *,
+    # number of accelerators. Under `Throughput` there is a CPU beside them, as in the workloads of Tarnawski et al.:
+    # without transfers and memory limit, slower than they are.
     num_devices: int = 4,
-    equal: bool = True,
-    transfer_ratio: float = 1.0,
+    equal: bool = True,  # True for accelerators of one kind; False for up to three kinds of different speed
+    transfer_ratio: float = 1.0,  # mean time of a tensor from one accelerator to another over the mean op time
+    # memory of an accelerator as a multiple of its fair share, with the largest op on top; at least 1, under
+    # `Throughput` at least 0. None for no limit.
     memory_factor: float | None = None,
-    objective: Objective | None = None,
-    host: bool | None = None,
+    objective: Objective | None = None,  # what to minimise; `Throughput` by default
+    host: bool | None = None,  # whether there is a CPU; None for what the objective has by itself
 ) -> Problem:
     """Return an instance of `family`; same arguments, same instance.
 
-    Parameters
-    ----------
-    family
-        A name of `FAMILIES`.
-    num_ops
-        Size. ``chains`` and ``layered`` have exactly so many ops, the others repeat a block: at least half, at most all
-        of them.
-    seed
-        Seed of every random choice.
-    num_devices
-        Number of accelerators. Under `Throughput` there is a CPU beside them, as in the workloads of Tarnawski et al.:
-        without transfers and memory limit, slower than they are.
-    equal
-        True for accelerators of one kind; False for up to three kinds of different speed.
-    transfer_ratio
-        Mean time of a tensor from one accelerator to another over the mean op time.
-    memory_factor
-        Memory of an accelerator as a multiple of its fair share, with the largest op on top; at least 1, under
-        `Throughput` at least 0. None for no limit.
-    objective
-        What to minimise; `Throughput` by default.
-    host
-        Whether there is a CPU; None for what the objective has by itself.
-
-    Raises
-    ------
-    UnknownNameError
-        No family has that name; the message lists them.
-    InvalidProblemError
-        A size, number of devices, ratio or factor out of its range.
+    Raises `UnknownNameError`: no family has that name; the message lists them; `InvalidProblemError`: a size, number of
+    devices, ratio or factor out of its range.
 
     Examples
     --------

@@ -87,18 +87,13 @@ class _Block:
         self.edges += [(source, number) for source in inputs]
         return number
 
-    def repeated(self, entry: _Block, entry_ports: Sequence[int], num_blocks: int) -> Topology:
-        """Return `entry`, then `num_blocks` copies of the block in a row.
-
-        Parameters
-        ----------
-        entry
-            What comes first; it has as many outlets as the block.
-        entry_ports
-            Output port of each outlet of `entry`.
-        num_blocks
-            At least 1.
-        """
+    def repeated(
+        self,
+        entry: _Block,  # what comes first; it has as many outlets as the block
+        entry_ports: Sequence[int],  # output port of each outlet of `entry`
+        num_blocks: int,  # at least 1
+    ) -> Topology:
+        """Return `entry`, then `num_blocks` copies of the block in a row."""
         start, per_block = len(entry.op_types), len(self.op_types)
         sources, targets = np.array(self.edges, dtype=np.int64).T
         shift = start + per_block * np.arange(num_blocks)[:, None]

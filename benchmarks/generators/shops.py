@@ -82,10 +82,7 @@ PUBLISHED: Mapping[str, tuple[str, int]] = MappingProxyType(
 def shop(name: str, jobs: Sequence[Job], num_machines: int) -> Problem:
     """Return the problem of `jobs` on the machines ``0 .. num_machines - 1``.
 
-    Raises
-    ------
-    InvalidProblemError
-        An operation that no machine can do, or a machine that there is not.
+    Raises `InvalidProblemError`: an operation that no machine can do, or a machine that there is not.
 
     Examples
     --------
@@ -159,10 +156,7 @@ def parse_job_shop(text: str, name: str = "job-shop") -> Problem:
 def published_shop(instance: str) -> Problem:
     """Return a job shop of `PUBLISHED`.
 
-    Raises
-    ------
-    UnknownNameError
-        It is not there; the message lists them.
+    Raises `UnknownNameError`: it is not there; the message lists them.
     """
     if instance not in PUBLISHED:
         raise UnknownNameError(f"no published shop {instance!r}; published shops are {', '.join(PUBLISHED)}")
@@ -172,10 +166,7 @@ def published_shop(instance: str) -> Problem:
 def taillard_job_shop(num_jobs: int, num_machines: int, time_seed: int, machine_seed: int) -> Problem:
     """Return a job shop of Taillard's generator: 15 x 15 with seeds 840612802 and 398197754 is his first, ta01.
 
-    Raises
-    ------
-    InvalidProblemError
-        A size below 1, or a seed that is not between 1 and 2147483646.
+    Raises `InvalidProblemError`: a size below 1, or a seed that is not between 1 and 2147483646.
     """
     require_ranges(
         "Taillard's job shop",

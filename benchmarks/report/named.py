@@ -207,17 +207,14 @@ def growth_rows(groups: Iterable[Group]) -> list[dict[str, Any]]:
     return found
 
 
-def growth_of(rows: Sequence[Mapping[str, Any]], quantity: str) -> str | None:
+def growth_of(
+    # rows of one method on one family; those that did not come to their end are left out
+    rows: Sequence[Mapping[str, Any]],
+    quantity: str,  # ``"time_s"`` or ``"memory_bytes"``
+) -> str | None:
     """Return the exponent of `quantity` over the number of ops, with its standard error; None below two sizes.
 
     The fit of a power law is by least squares on logarithms.
-
-    Parameters
-    ----------
-    rows
-        Rows of one method on one family; those that did not come to their end are left out.
-    quantity
-        ``"time_s"`` or ``"memory_bytes"``.
 
     Examples
     --------

@@ -33,26 +33,15 @@ class Source:
 
 
 def read_source(
-    paths: Iterable[Path],
+    paths: Iterable[Path],  # folders of results, as ``placekit bench`` makes them, or files of rows
     *,
-    objectives: Sequence[str] = (),
-    models: Sequence[str] = (),
+    objectives: Sequence[str] = (),  # only problems of these objectives
+    models: Sequence[str] = (),  # only models whose name has one of these texts
+    # methods, suite: only these methods or labels, and rows of this suite; rows of others still give bounds
     methods: Sequence[str] = (),
     suite: str | None = None,
 ) -> Source:
-    """Read the rows of folders and files; of two rows of one case the later one counts.
-
-    Parameters
-    ----------
-    paths
-        Folders of results, as ``placekit bench`` makes them, or files of rows.
-    objectives
-        Only problems of these objectives.
-    models
-        Only models whose name has one of these texts.
-    methods, suite
-        Only these methods or labels, and rows of this suite; rows of others still give bounds.
-    """
+    """Read the rows of folders and files; of two rows of one case the later one counts."""
     rows: dict[str, Row] = {}
     measured: dict[str, Row] = {}
     for path in paths:

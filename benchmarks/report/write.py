@@ -15,16 +15,12 @@ from placekit.io.atomic import write_together
 from placekit.io.visible import visible, visible_markdown
 
 
-def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]:
-    """Write the report of a folder of results, and return its two files.
-
-    Parameters
-    ----------
-    results
-        The folder with ``rows.jsonl``.
-    output
-        The HTML file; the Markdown file goes beside it. ``report.html`` in the folder of results by default.
-    """
+def write_report(
+    results: Path,  # the folder with ``rows.jsonl``
+    # the HTML file; the Markdown file goes beside it. ``report.html`` in the folder of results by default.
+    output: Path | None = None,
+) -> tuple[Path, Path]:
+    """Write the report of a folder of results, and return its two files."""
     groups = read_groups(results)
     parts = sections(groups, Store(results).measured())
     page = output or results / "report.html"

@@ -180,21 +180,17 @@ class DopplerNetwork(nn.Module):
         )
 
     def place_log_probs(
-        self, embedded: Embedded, prior: Tensor, op_of_step: Tensor, chosen: Tensor, seen: Tensor, may: Tensor
+        self,
+        embedded: Embedded,  # what `forward` returned
+        prior: Tensor,  # ``[V, D]`` what is added to the numbers of the devices
+        # op_of_step, chosen: ``[B, S]`` op of every step, and the device that it went to
+        op_of_step: Tensor,
+        chosen: Tensor,
+        # seen, may: ``[B, S, D, FEATURES]`` and ``[B, S, D]`` what PLACE saw, and where it might place
+        seen: Tensor,
+        may: Tensor,
     ) -> Tensor:
-        """``[B, S, D]`` log-probabilities of PLACE in every state of some episodes.
-
-        Parameters
-        ----------
-        embedded
-            What `forward` returned.
-        prior
-            ``[V, D]`` what is added to the numbers of the devices.
-        op_of_step, chosen
-            ``[B, S]`` op of every step, and the device that it went to.
-        seen, may
-            ``[B, S, D, FEATURES]`` and ``[B, S, D]`` what PLACE saw, and where it might place.
-        """
+        """``[B, S, D]`` log-probabilities of PLACE in every state of some episodes."""
         went = torch.nn.functional.one_hot(chosen, may.shape[2]).to(embedded.own.dtype)  # [B, S, D]
         joined = went[:, :, :, None] * embedded.joins[op_of_step][:, :, None]
         before = went.cumsum(dim=1) - went
@@ -204,21 +200,16 @@ class DopplerNetwork(nn.Module):
         return torch.log_softmax(logits.masked_fill(~may, -torch.inf), dim=2)
 
 
-def select_log_probs(score: Tensor, op_of_step: Tensor, ready_from: Tensor) -> tuple[Tensor, Tensor]:
+def select_log_probs(
+    score: Tensor,  # ``[V]`` scores
+    # op_of_step, ready_from: ``[B, S]`` op of every step, and ``[B, V]`` the step from which every op is ready
+    op_of_step: Tensor,
+    ready_from: Tensor,
+) -> tuple[Tensor, Tensor]:
     """``[B, S]`` logarithm of the sum of the ready ops' exponentials, and the entropy of SELECT, at every step.
 
-    The log-probability of an op that is ready is its score minus the first.
-
-    Parameters
-    ----------
-    score
-        ``[V]`` scores.
-    op_of_step, ready_from
-        ``[B, S]`` op of every step, and ``[B, V]`` the step from which every op is ready.
-
-    Notes
-    -----
-    O(B V): an op is ready from one step to another, so that sums over ready ops are differences of running sums.
+    The log-probability of an op that is ready is its score minus the first. O(B V): an op is ready from one step to
+    another, so that sums over ready ops are differences of running sums.
     """
     weights = score.double().exp()
     values = torch.stack([weights, weights * score.double()])  # [2, V]
@@ -235,8 +226,6 @@ def select_log_probs(score: Tensor, op_of_step: Tensor, ready_from: Tensor) -> t
 def _path_means(h: Tensor, following: Tensor, longest: int) -> Tensor:
     """``[V, H]`` the mean of `h` over the path that begins in every op, from each op to the `following` one.
 
-    Notes
-    -----
     O(V H log(longest path)): every round doubles how much of the path a sum covers.
     """
     nowhere = torch.tensor([len(h)])

@@ -165,15 +165,12 @@ class HsdagLearner(Learner):
         levels, _ = self.parse_and_decide(self.features, None)
         return np.stack([level.log_probs.argmax(dim=1).numpy()[level.group_of_node][self.nodes] for level in levels])
 
-    def parse_and_decide(self, state: Tensor, generator: torch.Generator | None) -> tuple[list[Decisions], Tensor]:
+    def parse_and_decide(
+        self,
+        state: Tensor,  # ``[N, F]`` features, renewed or not
+        generator: torch.Generator | None,  # source of the noise on edge scores; None for no noise
+    ) -> tuple[list[Decisions], Tensor]:
         """Parse the nodes and decide on every level that is drawn from.
-
-        Parameters
-        ----------
-        state
-            ``[N, F]`` features, renewed or not.
-        generator
-            Source of the noise on edge scores; None for no noise.
 
         Returns
         -------

@@ -61,19 +61,16 @@ class Level(NamedTuple):
     graph: NodeGraph  # the groups as nodes
 
 
-def coarse_nodes(problem: Problem, mask: NDArray[np.bool_], *, has_chains: bool) -> NDArray[np.int64]:
-    """``[num_ops]`` node of every op, numbered by first op. Near-linear.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    mask
-        ``[num_classes, num_devices]`` where each class may go; nodes that have no device in common are not merged.
-    has_chains
-        False for the classes of ops that must share a device, nothing else. True: along a topological order, a class
-        joins its only parent if it is that parent's only child (HSDAG, appendix G).
-    """
+def coarse_nodes(
+    problem: Problem,
+    # ``[num_classes, num_devices]`` where each class may go; nodes that have no device in common are not merged
+    mask: NDArray[np.bool_],
+    *,
+    # False for the classes of ops that must share a device, nothing else. True: along a topological order, a class
+    # joins its only parent if it is that parent's only child (HSDAG, appendix G).
+    has_chains: bool,
+) -> NDArray[np.int64]:
+    """``[num_ops]`` node of every op, numbered by first op. Near-linear."""
     classes, num_classes = problem.op_class, problem.num_classes
     if not has_chains:
         return classes
@@ -110,22 +107,17 @@ def node_graph(problem: Problem, node_of_op: NDArray[np.int64], mask: NDArray[np
     return NodeGraph(mask, np.where(mask, group_sums(times, node_of_op, num_nodes), whole), edges, transfers)
 
 
-def parse(graph: NodeGraph, scores: NDArray[np.float32]) -> Level:
+def parse(
+    graph: NodeGraph,
+    # ``[num_edges]`` one score per edge, the same in both directions (else the result would depend on the direction)
+    scores: NDArray[np.float32],
+) -> Level:
     """Group nodes by their dominant edges.
 
     1. The dominant edge of a node is its incident edge of highest score, ties to the smaller neighbour.
     2. Groups are the connected components of the dominant edges; a node without edges is a group of its own.
     3. A component whose nodes have no device in common falls apart into its nodes.
 
-    Parameters
-    ----------
-    graph
-        The nodes.
-    scores
-        ``[num_edges]`` one score per edge, the same in both directions (else the result would depend on the direction).
-
-    Notes
-    -----
     O(edges log edges + nodes * devices).
     """
     edges, mask = graph.edges, graph.mask

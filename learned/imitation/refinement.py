@@ -152,26 +152,13 @@ class RegionSearch:
 
     def searched(
         self,
-        rows: NDArray[np.int64],
-        log_probs: NDArray[np.float64],
-        environment: Environment,
-        seed: int,
+        rows: NDArray[np.int64],  # placements; each is refined without the policy's word first
+        log_probs: NDArray[np.float64],  # ``[num_ops, num_devices]`` the policy's word
+        environment: Environment,  # scores placements; the search ends where it says to stop
+        seed: int,  # seed of the regions
     ) -> NDArray[np.int64]:
         """``[num_ops]`` the best placement that was met, from the best of `rows` ``[count, num_ops]``.
 
-        Parameters
-        ----------
-        rows
-            Placements; each is refined without the policy's word first.
-        log_probs
-            ``[num_ops, num_devices]`` the policy's word.
-        environment
-            Scores placements; the search ends where it says to stop.
-        seed
-            Seed of the regions.
-
-        Notes
-        -----
         O(regions passes (ops + edges) devices^2), at most a constant that does not depend on the problem.
         """
         rng = np.random.default_rng(seed)

@@ -61,10 +61,12 @@ class Arrays:
 
 def weak_bound(
     arrays: Arrays,
-    row_dual: NDArray[np.float64],
+    row_dual: NDArray[np.float64],  # ``[num_rows]`` multipliers; positive ones are of lower sides
+    # low, high: ``[num_columns]`` boxes, at least as narrow as the program's
     low: NDArray[np.float64],
     high: NDArray[np.float64],
     *,
+    # True to prove that there is no solution: costs count as 0, and a result above 0 is the proof
     is_ray: bool = False,
 ) -> float:
     r"""Return the bound that multipliers prove in floating point; minus infinity if they prove nothing.
@@ -74,15 +76,6 @@ def weak_bound(
     where :math:`b_i` is the side of row i that the sign of :math:`y_i` asks for (weak duality), and what the floating
     point sum may be off by is taken off. A multiplier of a side that a row does not have is left out. The offset does
     not count.
-
-    Parameters
-    ----------
-    row_dual
-        ``[num_rows]`` multipliers; positive ones are of lower sides.
-    low, high
-        ``[num_columns]`` boxes, at least as narrow as the program's.
-    is_ray
-        True to prove that there is no solution: costs count as 0, and a result above 0 is the proof.
     """
     y = np.where(np.isfinite(row_dual), row_dual, 0.0)
     side = np.where(y > 0, arrays.row_low, arrays.row_high)

@@ -53,26 +53,13 @@ class Certified:
 
 
 def branch_and_bound(
-    arrays: Arrays,
-    target: float = math.inf,
-    time_limit_s: float = math.inf,
-    should_stop: Callable[[], bool] = lambda: False,
-    max_nodes: int = MAX_NODES,
+    arrays: Arrays,  # the program; its variables with a cost should have finite boxes. Its offset does not count.
+    target: float = math.inf,  # a bound above which nothing need be known; infinity to prove that there is no solution
+    time_limit_s: float = math.inf,  # seconds
+    should_stop: Callable[[], bool] = lambda: False,  # asked at every node
+    max_nodes: int = MAX_NODES,  # nodes at most
 ) -> Certified:
     """Return a bound that holds.
-
-    Parameters
-    ----------
-    arrays
-        The program; its variables with a cost should have finite boxes. Its offset does not count.
-    target
-        A bound above which nothing need be known; infinity to prove that there is no solution.
-    time_limit_s
-        Seconds.
-    should_stop
-        Asked at every node.
-    max_nodes
-        Nodes at most.
 
     Notes
     -----

@@ -112,29 +112,17 @@ class _OnSolution(cp_model.CpSolverSolutionCallback):
 
 def search(
     model: Readable[Answer_co],
-    limits: CpsatLimits,
+    limits: CpsatLimits,  # when to stop, and how to search
+    # called with the answer (``[C]`` devices) and the integer objective of every improving solution, from another
+    # thread; never together with `on_bound`
     on_solution: Callable[[Answer_co, float], None],
+    # called with the integer lower bound whenever it rises, from another thread; None for nobody
     on_bound: Callable[[float], None] | None,
-    should_stop: Callable[[], bool],
+    should_stop: Callable[[], bool],  # asked every few hundredths of a second; True ends the search
 ) -> Outcome:
     """Solve `model` within `limits`.
 
-    Parameters
-    ----------
-    limits
-        When to stop, and how to search.
-    on_solution
-        Called with the answer (``[C]`` devices) and the integer objective of every improving solution, from another
-        thread; never together with `on_bound`.
-    on_bound
-        Called with the integer lower bound whenever it rises, from another thread; None for nobody.
-    should_stop
-        Asked every few hundredths of a second; True ends the search.
-
-    Raises
-    ------
-    SolverUnavailableError
-        CP-SAT refuses the model.
+    Raises `SolverUnavailableError`: CP-SAT refuses the model.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters

@@ -91,21 +91,13 @@ class Highs:
 
     def run(
         self,
-        should_stop: Callable[[], bool],
+        should_stop: Callable[[], bool],  # asked often, from HiGHS's thread, too; True ends the solve
+        # called with ``[num_columns]`` values and the objective of every improving solution of an integer program, from
+        # HiGHS's thread
         on_solution: Callable[[NDArray[np.float64], float], None] | None = None,
-        on_bound: Callable[[float], None] | None = None,
+        on_bound: Callable[[float], None] | None = None,  # called with its dual bound, from HiGHS's thread
     ) -> bool:
         """Solve in a thread.
-
-        Parameters
-        ----------
-        should_stop
-            Asked often, from HiGHS's thread, too; True ends the solve.
-        on_solution
-            Called with ``[num_columns]`` values and the objective of every improving solution of an integer program,
-            from HiGHS's thread.
-        on_bound
-            Called with its dual bound, from HiGHS's thread.
 
         Returns
         -------

@@ -59,31 +59,17 @@ class HighsReport:
 
 def solve_with_highs(
     lp: pulp.LpProblem,
-    variables: Sequence[pulp.LpVariable],
+    variables: Sequence[pulp.LpVariable],  # ``lp.variables()``, which is slow to ask for again
+    # called with ``[num_variables]`` values and the objective of every improving solution; mostly from HiGHS's thread
     on_solution: Callable[[NDArray[np.float64], float], None],
+    # called with every dual bound, and whether it is proven whatever HiGHS did; mostly from HiGHS's thread
     on_bound: Callable[[float, bool], None],
-    should_stop: Callable[[], bool],
+    should_stop: Callable[[], bool],  # asked often; True ends the solve
+    # values of all variables to start from; None for a cold start
     start: Mapping[pulp.LpVariable, float] | None = None,
-    **options: object,
+    **options: object,  # options of HiGHS by its names
 ) -> HighsReport:
-    """Minimise a model.
-
-    Parameters
-    ----------
-    variables
-        ``lp.variables()``, which is slow to ask for again.
-    on_solution
-        Called with ``[num_variables]`` values and the objective of every improving solution; mostly from HiGHS's
-        thread.
-    on_bound
-        Called with every dual bound, and whether it is proven whatever HiGHS did; mostly from HiGHS's thread.
-    should_stop
-        Asked often; True ends the solve.
-    start
-        Values of all variables to start from; None for a cold start.
-    **options
-        Options of HiGHS by its names.
-    """
+    """Minimise a model."""
     arrays = arrays_of(lp, variables)
     is_certified = int(arrays.is_integer.sum()) <= MAX_INTEGERS  # then bounds come at the end only
     refusal = None if is_certified else too_wide(arrays.matrix.data)

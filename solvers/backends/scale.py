@@ -83,15 +83,11 @@ class TimeScale:
         return (value + self.num_terms) * self.unit_s
 
 
-def scale_bytes(sizes: NDArray[np.float64], limit: float) -> tuple[NDArray[np.int64], int]:
+def scale_bytes(
+    sizes: NDArray[np.float64],  # ``[n]`` bytes
+    limit: float,  # bytes that the judge allows, finite
+) -> tuple[NDArray[np.int64], int]:
     """Return sizes and limit as integers such that whatever fits still fits.
-
-    Parameters
-    ----------
-    sizes
-        ``[n]`` bytes.
-    limit
-        Bytes that the judge allows, finite.
 
     Notes
     -----

@@ -15,20 +15,15 @@ GRACE_S = 0.5
 in presolve, in the first relaxation and while it looks for cuts, which can take tens of seconds."""
 
 
-def run_beside(work: Callable[[], None], should_stop: Callable[[], bool], name: str) -> bool:
+def run_beside(
+    work: Callable[[], None],  # what ends soon after `should_stop`, and raises nothing
+    should_stop: Callable[[], bool],  # asked every few hundredths of a second
+    name: str,  # of the thread
+) -> bool:
     """Let `work` run in a thread; return whether it has ended.
 
     Returns False `GRACE_S` after `should_stop`, or after the solve that waits for it is to end: then the thread goes on
     until the solver listens, and what it works on must not be touched any more.
-
-    Parameters
-    ----------
-    work
-        What ends soon after `should_stop`, and raises nothing.
-    should_stop
-        Asked every few hundredths of a second.
-    name
-        Of the thread.
     """
     worker = threading.Thread(target=work, name=name)
     worker.start()

@@ -20,11 +20,7 @@ def class_order(contraction: Contraction) -> NDArray[np.int64]:
     """``[num_classes]`` classes in a topological order that follows branches to their end (depth first).
 
     Classes on a cycle of the order graph (possible under `none` and `convex`, where colocation can close one) come in
-    the order of their first op.
-
-    Notes
-    -----
-    O(classes + edges).
+    the order of their first op. O(classes + edges).
     """
     order, stuck = topological_order(
         contraction.num_classes, contraction.senders, contraction.receivers, depth_first=True

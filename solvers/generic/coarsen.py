@@ -100,11 +100,7 @@ def contract(problem: Problem[O_co]) -> Contraction[O_co]:
 
     Ops that must share a device are the classes of `Problem.op_class`, and under `Contiguity.ACYCLIC` the strongly
     connected components of the order graph between classes, which no acyclic placement can separate. Ops that may share
-    a device without loss are free leaves (`merge_free_leaves`), if the objective allows that.
-
-    Notes
-    -----
-    O(ops + edges log edges).
+    a device without loss are free leaves (`merge_free_leaves`), if the objective allows that. O(ops + edges log edges).
     """
     class_of_op = problem.op_class
     if problem.contiguity is Contiguity.ACYCLIC:
@@ -239,14 +235,11 @@ def merge_free_leaves(contraction: Contraction) -> NDArray[np.int64]:
     return merge_leaves(contraction, is_free)
 
 
-def merge_leaves(contraction: Contraction, may_follow: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the class that each class follows ``[num_classes]``, by conditions 2 to 4 of `merge_free_leaves`.
-
-    Parameters
-    ----------
-    may_follow
-        ``[num_classes]`` the classes that may join another one.
-    """
+def merge_leaves(
+    contraction: Contraction,
+    may_follow: NDArray[np.bool_],  # ``[num_classes]`` the classes that may join another one
+) -> NDArray[np.int64]:
+    """Return the class that each class follows ``[num_classes]``, by conditions 2 to 4 of `merge_free_leaves`."""
     follows = np.arange(contraction.num_classes)
     if not may_follow.any():
         return follows

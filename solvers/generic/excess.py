@@ -136,23 +136,15 @@ def _cyclic_edges(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints
 
 @njit(inner=True)
 def num_breaks(
-    contiguity: int, node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int
+    contiguity: int,  # `FREE`, `CONVEX` or `ACYCLIC`
+    node_of_op: Ints,  # ``[O]`` node of each op; the ops of a node share a device
+    device: Ints,  # device of each node
+    # senders, receivers: ``[E]`` edges between ops, along a topological order of the ops
+    senders: Ints,
+    receivers: Ints,
+    num_devices: int,
 ) -> int:
-    """Return the number of breaks of the contiguity.
-
-    Parameters
-    ----------
-    contiguity
-        `FREE`, `CONVEX` or `ACYCLIC`.
-    node_of_op
-        ``[O]`` node of each op; the ops of a node share a device.
-    device
-        Device of each node.
-    senders, receivers
-        ``[E]`` edges between ops, along a topological order of the ops.
-    num_devices
-        Number of devices.
-    """
+    """Return the number of breaks of the contiguity."""
     if contiguity == CONVEX:
         returns: int = _returns(node_of_op, device, senders, receivers, num_devices)
         return returns
@@ -171,22 +163,17 @@ def _over(r: Room, used: Floats) -> float:
 
 
 @njit
-def reduce_excess(r: Room, device: Ints, steps: int, hot: float, cold: float, seed: int) -> float:
+def reduce_excess(
+    r: Room,
+    device: Ints,  # ``[C]`` start; afterwards the end of the walk
+    steps: int,  # number of proposals
+    # hot, cold: first and last temperature
+    hot: float,
+    cold: float,
+    seed: int,  # seed of the walk
+) -> float:
     """Anneal the excess of a placement; return the remaining excess, 0 as soon as the placement is feasible.
 
-    Parameters
-    ----------
-    device
-        ``[C]`` start; afterwards the end of the walk.
-    steps
-        Number of proposals.
-    hot, cold
-        First and last temperature.
-    seed
-        Seed of the walk.
-
-    Notes
-    -----
     O(devices) per proposal, and as `num_breaks` under a contiguity for those that save enough memory.
     """
     np.random.seed(seed)  # noqa: NPY002  # numba's own generator

@@ -73,10 +73,7 @@ class FilePlacement(Method):
     def run(self, run: Run) -> StopReason:
         """Offer the placement.
 
-        Raises
-        ------
-        InvalidFileError
-            The file is broken, or places other ops or devices than the problem's.
+        Raises `InvalidFileError`: the file is broken, or places other ops or devices than the problem's.
         """
         run.offer(self._read(run.problem))
         return StopReason.FINISHED

@@ -58,21 +58,13 @@ class Greedy(Method):
 
 
 def fill(
-    contraction: Contraction, order: NDArray[np.int64], sequence: list[int], work_s: NDArray[np.float64]
+    contraction: Contraction,
+    order: NDArray[np.int64],  # ``[num_classes]`` order of the classes
+    sequence: list[int],  # devices in the order in which they are opened
+    work_s: NDArray[np.float64],  # ``[num_devices]`` seconds that each device would take for everything
 ) -> NDArray[np.int64]:
     """``[num_classes]`` devices by the rule of the module docstring; the last pass may break a memory limit.
 
-    Parameters
-    ----------
-    order
-        ``[num_classes]`` order of the classes.
-    sequence
-        Devices in the order in which they are opened.
-    work_s
-        ``[num_devices]`` seconds that each device would take for everything.
-
-    Notes
-    -----
     O(classes * devices) per pass, at most log(devices) / log(1.1) + 1 passes.
     """
     rates = np.array([1.0 / work_s[d] if 0 < work_s[d] < math.inf else 0.0 for d in sequence])

@@ -9,10 +9,7 @@ from placekit.model.problem import Problem
 def largest_op(problem: Problem) -> tuple[float, str]:
     """Bound in seconds by the work that cannot be divided, with its name: the objective's `quick_bound`.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        The objective has none.
+    Raises `UnsupportedProblemError`: the objective has none.
     """
     bound: tuple[float, str] | None = problem.objective.quick_bound(problem)
     if bound is None:

@@ -76,14 +76,12 @@ class WeightedGraph:
     edge_weight: NDArray[np.int64]
 
 
-def expand_nets(contraction: Contraction, kind: int) -> WeightedGraph:
-    """Return the graph of a contracted problem with the times of one kind of device.
-
-    Parameters
-    ----------
-    kind
-        Index of the kind whose times count; for classes that it does not support, those of the fastest that does.
-    """
+def expand_nets(
+    contraction: Contraction,
+    # index of the kind whose times count; for classes that it does not support, those of the fastest that does
+    kind: int,
+) -> WeightedGraph:
+    """Return the graph of a contracted problem with the times of one kind of device."""
     weight: dict[tuple[int, int], float] = {}
     net_time_s = contraction.net_time_s[:, kind].sum(axis=1).tolist()
     for n, time_s in enumerate(net_time_s):

@@ -126,26 +126,13 @@ def crossings(
 
 def split_line(
     contraction: Contraction,
-    order: NDArray[np.int64],
-    bounds: NDArray[np.int64],
-    crossing_s: NDArray[np.float64],
-    devices: list[int],
-    should_stop: Callable[[], bool] = lambda: False,
+    order: NDArray[np.int64],  # ``[num_classes]`` the line
+    bounds: NDArray[np.int64],  # ``[num_layers + 1]`` places between layers, from 0 to the number of classes
+    crossing_s: NDArray[np.float64],  # ``[num_classes - 1]`` seconds of the tensors that cross after each class
+    devices: list[int],  # the equal devices
+    should_stop: Callable[[], bool] = lambda: False,  # asked now and then: then there is no answer
 ) -> tuple[float, list[int]] | None:
     """Run the dynamic program of the module docstring.
-
-    Parameters
-    ----------
-    order
-        ``[num_classes]`` the line.
-    bounds
-        ``[num_layers + 1]`` places between layers, from 0 to the number of classes.
-    crossing_s
-        ``[num_classes - 1]`` seconds of the tensors that cross after each class.
-    devices
-        The equal devices.
-    should_stop
-        Asked now and then: then there is no answer.
 
     Returns
     -------

@@ -8,14 +8,12 @@ from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 
 
-def rescaled(run: Run, solve: Callable[[float | None], StopReason]) -> StopReason:
-    """Solve a program, again if its optimum is so far below the scale that rounding hides a part of the gap.
-
-    Parameters
-    ----------
-    solve
-        Builds the program for an objective in seconds, None while there is none, and solves it.
-    """
+def rescaled(
+    run: Run,
+    # builds the program for an objective in seconds, None while there is none, and solves it
+    solve: Callable[[float | None], StopReason],
+) -> StopReason:
+    """Solve a program, again if its optimum is so far below the scale that rounding hides a part of the gap."""
     reason = run.should_stop()
     while reason is None:
         ceiling_s = run.objective

@@ -48,8 +48,6 @@ def raise_bounds_at_once(run: Run) -> None:
 def shared_work(problem: Problem) -> tuple[float, Prices] | None:
     """Return the bound by shared work in seconds and its certificate; None if the objective has none, or it is 0.
 
-    Notes
-    -----
     O(ops * kinds).
     """
     is_busy = problem.objective.busy_devices(problem.platform)
@@ -106,8 +104,6 @@ def _normed(weight: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np
 def longest_path_s(problem: Problem) -> float | None:
     """Return the time of the longest path in seconds, each op where it is fastest; None for other objectives.
 
-    Notes
-    -----
     O(ops * kinds + edges).
     """
     if not problem.objective.follows_paths:

@@ -258,23 +258,16 @@ def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Ge
 
 @njit
 def anneal(
-    p: Places, place: Ints, steps: int, hot: float, cold: float, rng: np.random.Generator
+    p: Places,
+    place: Ints,  # ``[N]`` start. It is changed.
+    steps: int,  # number of proposals
+    # hot, cold: first and last temperature, as a share of the latency of the start
+    hot: float,
+    cold: float,
+    rng: np.random.Generator,  # source of the random draws
 ) -> tuple[Ints, float, float]:
     """Anneal from `place`; return the best places, and their `burden`.
 
-    Parameters
-    ----------
-    place
-        ``[N]`` start. It is changed.
-    steps
-        Number of proposals.
-    hot, cold
-        First and last temperature, as a share of the latency of the start.
-    rng
-        Source of the random draws.
-
-    Notes
-    -----
     O(steps * (ops + edges)), and as `excess` under a contiguity.
     """
     num_nodes = len(place)

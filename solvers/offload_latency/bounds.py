@@ -32,8 +32,6 @@ def earliest_ends(flat: OffloadProblem) -> NDArray[np.float64]:
     3. The output of a node is in host memory when the node ends on the host, or when it ends in a call and the cheapest
        of its nets has moved out. The last node of a path may share the call of its successor, and need not move out.
 
-    Notes
-    -----
     O(nodes + edges + pins). Source: the best-times critical path of Tarnawski et al. 2020, with transfers where the
     device changes.
     """

@@ -47,31 +47,17 @@ class Chains(NamedTuple):
 
 def chains_of(
     series: Series,
-    number: int,
+    number: int,  # number of the gap
+    # as of :func:`~placekit.solvers.offload_latency.series_arrays.inputs_of`
     inputs: list[list[tuple[int, float, bool]]],
+    # host_s, call_s, out_s: ``[N]`` seconds of each node on a host, in a call, and to move one of its outputs
     host_s: NDArray[np.float64],
     call_s: NDArray[np.float64],
     out_s: NDArray[np.float64],
     *,
-    most: int = MAX_CHAINS,
+    most: int = MAX_CHAINS,  # number of chains
 ) -> Chains:
-    """Return disjoint paths of a gap, the longest on the host first.
-
-    Parameters
-    ----------
-    number
-        Number of the gap.
-    inputs
-        As of :func:`~placekit.solvers.offload_latency.series_arrays.inputs_of`.
-    host_s, call_s, out_s
-        ``[N]`` seconds of each node on a host, in a call, and to move one of its outputs.
-    most
-        Number of chains.
-
-    Notes
-    -----
-    O(chains * nodes * (nodes + ideals)).
-    """
+    """Return disjoint paths of a gap, the longest on the host first. O(chains * nodes * (nodes + ideals))."""
     nodes = series.nodes_of_gap(number).tolist()
     begin, end = series.ideal_offsets[number : number + 2].tolist()
     # a node that no host can run takes longer there than all others together; infinity would spoil the sums

@@ -21,14 +21,11 @@ from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
 
 
-def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int]) -> StopReason:
-    """Build the model, start it from the best known placement, and solve it.
-
-    Parameters
-    ----------
-    workers
-        Returns the number of CP-SAT workers for a number of variables.
-    """
+def solve_offload_program(
+    run: Run[OffloadLatency],
+    workers: Callable[[int], int],  # returns the number of CP-SAT workers for a number of variables
+) -> StopReason:
+    """Build the model, start it from the best known placement, and solve it."""
     flat = flatten_calls(run.problem)
     is_free = run.problem.contiguity is Contiguity.NONE  # a node that follows another one may break a contiguity
     follows = free_followers(flat) if is_free else {}

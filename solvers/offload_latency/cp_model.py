@@ -259,16 +259,13 @@ class OffloadModel:
                 place[v] = p
         return placement_at(self.flat, place[self.root])
 
-    def hint(self, placement: Placement, starts_s: NDArray[np.float64]) -> bool:
-        """Start the search from a placement; return False if it has more calls than a device may make.
-
-        Parameters
-        ----------
-        placement
-            A feasible placement.
-        starts_s
-            ``[num_ops]`` start of the call or host op that each op belongs to, by which equal devices are ordered.
-        """
+    def hint(
+        self,
+        placement: Placement,  # a feasible placement
+        # ``[num_ops]`` start of the call or host op that each op belongs to, by which equal devices are ordered
+        starts_s: NDArray[np.float64],
+    ) -> bool:
+        """Start the search from a placement; return False if it has more calls than a device may make."""
         node_place = node_places(self.flat, placement, ordered_slots(self.flat, placement, starts_s))
         if node_place is None:
             return False

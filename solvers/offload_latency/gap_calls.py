@@ -143,18 +143,15 @@ def gap_problem(
     )
 
 
-def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]]) -> dict[int, Inside]:
+def look_inside(
+    run: Run,  # the run of the whole problem. It keeps the runs of the gaps.
+    flat: OffloadProblem,
+    gaps: Sequence[NDArray[np.int64]],  # the nodes of every gap, in topological order
+) -> dict[int, Inside]:
     """Return the results on calls inside each gap, by the number of the gap.
 
     First one call inside every gap is tried, then two in gaps where more calls may help, and so on. Without enough time
     the bounds are weaker.
-
-    Parameters
-    ----------
-    run
-        The run of the whole problem. It keeps the runs of the gaps.
-    gaps
-        The nodes of every gap, in topological order.
     """
     until_s = run.elapsed_s + SHARE * (DEFAULT_S if run.remaining_s is None else run.remaining_s)
     most = min(sum(map(len, flat.groups)) * flat.calls_per_device, flat.num_nodes)

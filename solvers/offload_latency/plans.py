@@ -68,17 +68,11 @@ def assign_devices(
 
 
 def placement_of(
-    flat: OffloadProblem, call_of_node: NDArray[np.int64], device_of_call: NDArray[np.int64]
+    flat: OffloadProblem,
+    call_of_node: NDArray[np.int64],  # ``[N]`` call, -1 for the host
+    device_of_call: NDArray[np.int64],  # ``[calls]`` device index
 ) -> Placement | None:
-    """Return the placement with these calls, numbered in the order of their steps; None if a node has no host.
-
-    Parameters
-    ----------
-    call_of_node
-        ``[N]`` call, -1 for the host.
-    device_of_call
-        ``[calls]`` device index.
-    """
+    """Return the placement with these calls, numbered in the order of their steps; None if a node has no host."""
     device = host_of_node(flat)
     in_call = call_of_node >= 0
     device[in_call] = device_of_call[call_of_node[in_call]]
@@ -100,16 +94,12 @@ def equal_slots(flat: OffloadProblem) -> list[list[int]]:
     return [[first[d] for d in group] for group in flat.groups]
 
 
-def ordered_slots(flat: OffloadProblem, placement: Placement, starts_s: NDArray[np.float64]) -> dict[int, int]:
-    """Return a first place for every device, so that the first calls of equal accelerators start in order.
-
-    Parameters
-    ----------
-    placement
-        A feasible placement.
-    starts_s
-        ``[num_ops]`` start of each op, or of the call that it belongs to.
-    """
+def ordered_slots(
+    flat: OffloadProblem,
+    placement: Placement,  # a feasible placement
+    starts_s: NDArray[np.float64],  # ``[num_ops]`` start of each op, or of the call that it belongs to
+) -> dict[int, int]:
+    """Return a first place for every device, so that the first calls of equal accelerators start in order."""
     device = placement.device_of_op
     first_place = _first_places(flat)
     for group, slots in zip(flat.groups, equal_slots(flat), strict=True):
@@ -135,17 +125,12 @@ def moves(graph: OpGraph, place: NDArray[np.int64], tensor: int, slot: int, ente
 
 
 def node_places(
-    flat: OffloadProblem, placement: Placement, first_place: Mapping[int, int] | None = None
+    flat: OffloadProblem,
+    placement: Placement,  # a feasible placement
+    # first place of every device; by default its own. Equal devices may exchange theirs.
+    first_place: Mapping[int, int] | None = None,
 ) -> NDArray[np.int64] | None:
-    """Return the places ``[N]`` of a placement; None if it has too many calls on a device, or splits a node.
-
-    Parameters
-    ----------
-    placement
-        A feasible placement.
-    first_place
-        First place of every device; by default its own. Equal devices may exchange theirs.
-    """
+    """Return the places ``[N]`` of a placement; None if it has too many calls on a device, or splits a node."""
     if first_place is None:
         first_place = _first_places(flat)
     device = placement.device_of_op

@@ -85,11 +85,7 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
 
     A proposal moves a node, or connected nodes, to the place of a neighbour or to a random place, empties a call, or
     exchanges two calls. The excess over constraints never grows. Every round has `WORKERS` parallel walks, of which the
-    best counts. So the answer depends on the seed alone, unless time runs out.
-
-    Notes
-    -----
-    O(ops + edges) per proposal.
+    best counts. So the answer depends on the seed alone, unless time runs out. O(ops + edges) per proposal.
     """
     flat = flatten_calls(run.problem, whole_classes=True)
     places = places_of(flat)

@@ -63,21 +63,13 @@ class Series:
 
 
 def decompose(
-    flat: OffloadProblem, max_ideals: int, should_stop: Callable[[], bool] = lambda: False, least_kept: int = 0
+    flat: OffloadProblem,
+    max_ideals: int,  # approximate number of ideals of all gaps; the gaps with the most are thinned
+    should_stop: Callable[[], bool] = lambda: False,  # asked before every gap
+    least_kept: int = 0,  # smallest number of kept nodes that is worth the time, as far as known beforehand
 ) -> Series | None:
     """Return the series decomposition of `flat`; None if told to stop, or if too few nodes are kept.
 
-    Parameters
-    ----------
-    max_ideals
-        Approximate number of ideals of all gaps; the gaps with the most are thinned.
-    should_stop
-        Asked before every gap.
-    least_kept
-        Smallest number of kept nodes that is worth the time, as far as known beforehand.
-
-    Notes
-    -----
     O(nodes + edges) for the spine, and O(ideals * nodes of the gap) for the ideals.
     """
     order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
@@ -197,20 +189,13 @@ def _needs(nodes: list[int], kept: list[int], senders: list[list[int]]) -> list[
     return [before[v] for v in kept]
 
 
-def _ideals(needs: list[int], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+def _ideals(
+    needs: list[int],  # for each node, in topological order, the nodes that must be in an ideal with it, as bits
+    most: int,  # number of ideals
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
     """Return all ideals by growing size: mask, parent and last node; None if there are more than `most`.
 
     The ideals with last node i are the ideals of the nodes before i that hold all predecessors of i, each with i added.
-
-    Parameters
-    ----------
-    needs
-        For each node, in topological order, the nodes that must be in an ideal with it, as bits.
-    most
-        Number of ideals.
-
-    Notes
-    -----
     O(ideals * nodes).
     """
     mask, parent, added, size = (np.array([value], dtype=np.int64) for value in (0, -1, -1, 0))

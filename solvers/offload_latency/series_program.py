@@ -74,26 +74,14 @@ def solve_series(
     flat: OffloadProblem,
     series: Series,
     *,
-    is_bound: bool,
+    is_bound: bool,  # True for a lower bound, False for a placement
+    # what is known of the calls inside gaps, by the number of the gap
     insides: Mapping[int, Inside] = MappingProxyType({}),
-    most_s: float = math.inf,
-    should_stop: Callable[[], bool] = lambda: False,
+    most_s: float = math.inf,  # latency that is known to be possible, in seconds: what is above is cut off
+    should_stop: Callable[[], bool] = lambda: False,  # asked often
 ) -> Plan | None:
     """Return the optimum of the series program; None if stopped, or if nothing is at most `most_s`.
 
-    Parameters
-    ----------
-    is_bound
-        True for a lower bound, False for a placement.
-    insides
-        What is known of the calls inside gaps, by the number of the gap.
-    most_s
-        Latency that is known to be possible, in seconds: what is above is cut off.
-    should_stop
-        Asked often.
-
-    Notes
-    -----
     O(pairs of ideals that fit into one call * (open nets + states)).
     """
     time_s, net_time_s, limits, less = merged_groups(flat)

@@ -38,24 +38,17 @@ class Compared:
 
 
 def solve_best(
-    problems: Mapping[str, Problem],
+    problems: Mapping[str, Problem],  # by name, at least one, all with the same objective
+    # method, seed, params, on_progress: as for :func:`placekit.solve.solve`
     method: str = "auto",
     *,
+    # when to stop; a time limit is for all of them together, and what one leaves is for the others
     stop: Stop | None = None,
     seed: int = 0,
     params: Mapping[str, Any] | None = None,
     on_progress: Callable[[Incumbent], None] | None = None,
 ) -> tuple[str, Result]:
     """Solve the problems, as far as they can be the best, and return the name and the result of the best one.
-
-    Parameters
-    ----------
-    problems
-        By name, at least one, all with the same objective.
-    method, seed, params, on_progress
-        As for :func:`placekit.solve.solve`.
-    stop
-        When to stop; a time limit is for all of them together, and what one leaves is for the others.
 
     Returns
     -------

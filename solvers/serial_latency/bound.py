@@ -61,22 +61,18 @@ def with_subgraphs(contraction: Contraction[SerialLatency], bound_s: float) -> f
 
 
 def serial_latency_bound(
-    problem: Problem[SerialLatency], *, max_rounds: int = 100, should_stop: Callable[[], bool] | None = None
+    # a problem with the serial-latency objective and a feasible placement; otherwise the bound means nothing
+    problem: Problem[SerialLatency],
+    *,
+    max_rounds: int = 100,  # largest number of rounds of the decomposition
+    # called between two flows; True ends the search with the bound so far
+    should_stop: Callable[[], bool] | None = None,
 ) -> tuple[float, str, CertificateSource]:
     """Prove a lower bound on the serial latency of every feasible placement; return it with its name and certificate.
 
     Memory limits and contiguity are ignored. Subgraphs are counted from below, by `with_subgraphs` and along paths
     (:mod:`placekit.solvers.serial_latency.paths`). For two kinds, and without these three, the bound is the optimum.
     For more kinds it is the bound of :mod:`placekit.solvers.serial_latency.decomposition`.
-
-    Parameters
-    ----------
-    problem
-        A problem with the serial-latency objective and a feasible placement; otherwise the bound means nothing.
-    max_rounds
-        Largest number of rounds of the decomposition.
-    should_stop
-        Called between two flows; True ends the search with the bound so far.
 
     Notes
     -----

@@ -55,24 +55,12 @@ def cut_prices(
 
 def flow_prices(
     contraction: Contraction,
-    labels: Labels,
-    flow_s: NDArray[np.float64],
-    memory_price_s: tuple[float, ...] = (),
-    paths: PathWeights | None = None,
+    labels: Labels,  # costs of the contraction: first its nets, then those of `paths`
+    flow_s: NDArray[np.float64],  # ``[pins, labels]`` seconds that the class of each pin pays for its net on each label
+    memory_price_s: tuple[float, ...] = (),  # seconds per byte on each label; empty for none
+    paths: PathWeights | None = None,  # edges along which subgraphs are counted
 ) -> Prices | None:
-    """Return flows as a certificate; None if it would be too long.
-
-    Parameters
-    ----------
-    labels
-        Costs of the contraction: first its nets, then those of `paths`.
-    flow_s
-        ``[pins, labels]`` seconds that the class of each pin pays for its net on each label.
-    memory_price_s
-        Seconds per byte on each label; empty for none.
-    paths
-        Edges along which subgraphs are counted.
-    """
+    """Return flows as a certificate; None if it would be too long."""
     if len(flow_s) > MOST_PINS:
         return None
     num_edges = 0 if paths is None else len(paths[0])
@@ -102,16 +90,13 @@ def flow_prices(
     )
 
 
-def directed_prices(contraction: Contraction, labels: Labels, cuts: tuple[Cut | None, Cut | None]) -> Directions | None:
-    """Return the prices of two cuts: with all transfers from device 0 to device 1, and with all in reverse.
-
-    Parameters
-    ----------
-    labels
-        The two devices, in this order, each a label of its own.
-    cuts
-        Cut with device 0 as the first side, and cut with device 1 as the first side; None if infeasible.
-    """
+def directed_prices(
+    contraction: Contraction,
+    labels: Labels,  # the two devices, in this order, each a label of its own
+    # cut with device 0 as the first side, and cut with device 1 as the first side; None if infeasible
+    cuts: tuple[Cut | None, Cut | None],
+) -> Directions | None:
+    """Return the prices of two cuts: with all transfers from device 0 to device 1, and with all in reverse."""
     cases: list[OrderedPrices | None] = []
     for first, cut in enumerate(cuts):
         if cut is None:

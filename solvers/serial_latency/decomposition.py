@@ -43,15 +43,12 @@ class Decomposed(NamedTuple):
     flow_s: NDArray[np.float64]
 
 
-def decomposition_bounds(labels: Labels, target_s: float, max_rounds: int = 200) -> Iterator[Decomposed]:
+def decomposition_bounds(
+    labels: Labels,
+    target_s: float,  # work and transfers of a placement
+    max_rounds: int = 200,  # largest number of rounds
+) -> Iterator[Decomposed]:
     """Yield increasing lower bounds on work and transfers.
-
-    Parameters
-    ----------
-    target_s
-        Work and transfers of a placement.
-    max_rounds
-        Largest number of rounds.
 
     Notes
     -----

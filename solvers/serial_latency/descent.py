@@ -9,21 +9,15 @@ from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem
 
 
-def descend(flat: FlatProblem, device: NDArray[np.int64], max_sweeps: int = 20) -> NDArray[np.int64]:
+def descend(
+    flat: FlatProblem,  # the problem; its order is ignored
+    # ``[C]`` allowed devices to start from. An overfull device takes nothing more, and every move away from it counts
+    # as an improvement.
+    device: NDArray[np.int64],
+    max_sweeps: int = 20,  # largest number of sweeps over the classes
+) -> NDArray[np.int64]:
     """Return ``[C]`` devices that no single move improves, or the devices after `max_sweeps` sweeps.
 
-    Parameters
-    ----------
-    flat
-        The problem; its order is ignored.
-    device
-        ``[C]`` allowed devices to start from. An overfull device takes nothing more, and every move away from it counts
-        as an improvement.
-    max_sweeps
-        Largest number of sweeps over the classes.
-
-    Notes
-    -----
     O(devices * pins) per sweep.
     """
     result = device.copy()

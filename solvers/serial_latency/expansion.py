@@ -35,20 +35,12 @@ from placekit.solvers.serial_latency.flow import Cut, CutCost, Nets
 from placekit.solvers.serial_latency.labels import Labels
 
 
-def expansion_cost(labels: Labels, label: NDArray[np.int64], alpha: int) -> tuple[CutCost, float]:
-    """Return the cost of moving classes to `alpha` (the first side), and a constant to add.
-
-    Parameters
-    ----------
-    label
-        ``[num_classes]`` labels of a placement that breaks no pin.
-    alpha
-        Label that classes may move to.
-
-    Notes
-    -----
-    O(pins log pins).
-    """
+def expansion_cost(
+    labels: Labels,
+    label: NDArray[np.int64],  # ``[num_classes]`` labels of a placement that breaks no pin
+    alpha: int,  # label that classes may move to
+) -> tuple[CutCost, float]:
+    """Return the cost of moving classes to `alpha` (the first side), and a constant to add. O(pins log pins)."""
     num_nets, num_labels = len(labels.net_time_s), labels.num_labels
     classes = np.arange(len(label))
     first = labels.time_s[:, alpha]

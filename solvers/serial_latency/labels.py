@@ -61,20 +61,12 @@ class Labels:
         return total + float((self.net_time_s * touches)[is_split].sum())
 
 
-def labels_of(contraction: Contraction, *, across_kinds: bool = True) -> Labels:
-    """Return the devices that no other one dominates, and the costs there.
-
-    Parameters
-    ----------
-    contraction
-        The contracted problem, of which every class has at least one device.
-    across_kinds
-        False to compare devices of one kind only, as a price on a kind's memory asks for.
-
-    Notes
-    -----
-    O(devices**2 * (classes + nets)).
-    """
+def labels_of(
+    contraction: Contraction,  # the contracted problem, of which every class has at least one device
+    *,
+    across_kinds: bool = True,  # False to compare devices of one kind only, as a price on a kind's memory asks for
+) -> Labels:
+    """Return the devices that no other one dominates, and the costs there. O(devices**2 * (classes + nets))."""
     kind = contraction.problem.platform.kind_of_device
     allowed = contraction.allowed
     time_s = np.where(allowed, contraction.time_s.sum(axis=2)[:, kind], np.inf)

@@ -33,18 +33,12 @@ from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.generic.coarsen import Contraction
 
 
-def most_levels(contraction: Contraction[SerialLatency], ceiling_s: float | None, floor_s: float) -> int:
-    """Return the highest level in any placement better than `ceiling_s`.
-
-    Parameters
-    ----------
-    contraction
-        The contracted problem, with a cost per subgraph.
-    ceiling_s
-        Objective of a feasible placement; None if none is known.
-    floor_s
-        Lower bound on work and transfers.
-    """
+def most_levels(
+    contraction: Contraction[SerialLatency],  # the contracted problem, with a cost per subgraph
+    ceiling_s: float | None,  # objective of a feasible placement; None if none is known
+    floor_s: float,  # lower bound on work and transfers
+) -> int:
+    """Return the highest level in any placement better than `ceiling_s`."""
     problem = contraction.problem
     objective = problem.objective
     # every edge between two classes can be a device change

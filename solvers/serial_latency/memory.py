@@ -45,13 +45,11 @@ class PricedCut(NamedTuple):
     memory_price_s: tuple[float, float]
 
 
-def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[PricedCut]:
+def priced_cuts(
+    contraction: Contraction,
+    labels: Labels,  # two labels, compared within their kinds only
+) -> Iterator[PricedCut]:
     """Yield cuts at a few prices, up to the best price.
-
-    Parameters
-    ----------
-    labels
-        Two labels, compared within their kinds only.
 
     Notes
     -----

@@ -67,15 +67,11 @@ class PathCut:
         return flow_prices(contraction, self.labels, flow_s, paths=self.paths)
 
 
-def price_paths(contraction: Contraction[SerialLatency], labels: Labels) -> Iterator[PathCut]:
+def price_paths(
+    contraction: Contraction[SerialLatency],  # the contracted problem, with a cost per subgraph
+    labels: Labels,  # at least two labels
+) -> Iterator[PathCut]:
     """Yield the rounds of the game between cuts and paths.
-
-    Parameters
-    ----------
-    contraction
-        The contracted problem, with a cost per subgraph.
-    labels
-        At least two labels.
 
     Notes
     -----

@@ -61,18 +61,26 @@ def _is_refuted(
 @njit
 def extend_chains(
     ideals: Any,
+    # cuts, edges: of the edges that leave every ideal: offsets and indices, ends, and seconds at both ends. Of every
+    # edge: ends and seconds.
     cuts: Any,
     edges: Any,
     choices: Any,
-    relaxed: Any,
-    degrees: Any,
+    relaxed: Any,  # as :data:`placekit.solvers.training_plan.relaxation.Relaxation`
+    degrees: Any,  # tensor degrees, data degrees, and the index of the first data degree that is at least n
+    # target in seconds, relative and absolute rounding of seconds, bytes, absolute rounding of bytes, seconds of
+    # gradients per byte
     limits: Any,
+    # number of devices, largest number of replicas, whether choices are uniform, whether giving up counts as fitting,
+    # largest number of nodes
     flags: Any,
-    state: NDArray[np.int64],
+    state: NDArray[np.int64],  # next ideal, labels so far, number of ideals alive, knapsacks given up, pairs visited
+    # ``[capacity, 6]``: replicas, devices, label of the rest, index of the data degree, of the tensor degree, ideal
     labels: NDArray[np.int32],
-    front: NDArray[np.int64],
-    alive: Any,
-    best: NDArray[np.int64],
+    front: NDArray[np.int64],  # ``[I, 2]`` labels of every ideal
+    alive: Any,  # ideals with labels, and ``work + devices * target`` of their best
+    best: NDArray[np.int64],  # ``[4, replicas + 1]`` for one ideal: fewest devices, and origin of the label
+    # ``[replicas + 1]`` for one ideal: largest number of devices of a label that leaves enough for the other layers
     caps: NDArray[np.int64],
     scratch: Any,
     picked: NDArray[np.int64],
@@ -83,34 +91,6 @@ def extend_chains(
     A label of an ideal is a chain of stages with all layers outside the ideal, as (sum of data degrees, devices). A
     label is dropped if another label of the ideal has no more of both: every stage that fits before the first fits
     before the second.
-
-    Parameters
-    ----------
-    cuts, edges
-        Of the edges that leave every ideal: offsets and indices, ends, and seconds at both ends. Of every edge: ends
-        and seconds.
-    relaxed
-        As :data:`placekit.solvers.training_plan.relaxation.Relaxation`.
-    degrees
-        Tensor degrees, data degrees, and the index of the first data degree that is at least n.
-    limits
-        Target in seconds, relative and absolute rounding of seconds, bytes, absolute rounding of bytes, seconds of
-        gradients per byte.
-    flags
-        Number of devices, largest number of replicas, whether choices are uniform, whether giving up counts as fitting,
-        largest number of nodes.
-    state
-        Next ideal, labels so far, number of ideals alive, knapsacks given up, pairs visited.
-    labels
-        ``[capacity, 6]``: replicas, devices, label of the rest, index of the data degree, of the tensor degree, ideal.
-    front
-        ``[I, 2]`` labels of every ideal.
-    alive
-        Ideals with labels, and ``work + devices * target`` of their best.
-    best
-        ``[4, replicas + 1]`` for one ideal: fewest devices, and origin of the label.
-    caps
-        ``[replicas + 1]`` for one ideal: largest number of devices of a label that leaves enough for the other layers.
 
     Notes
     -----

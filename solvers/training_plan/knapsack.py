@@ -34,12 +34,12 @@ def choose(
     upto: int,
     ti: int,
     in_flight: int,
-    gradient_s: float,
-    budget_s: float,
+    gradient_s: float,  # seconds per byte of gradients, in the unit of the budget
+    budget_s: float,  # seconds for the choices of all layers, of one replica
     memory_bytes: float,
     max_nodes: int,
     scratch: Any,
-    picked: NDArray[np.int64],
+    picked: NDArray[np.int64],  # ``[L]`` output: global index of the choice of every layer of the stage
 ) -> int:
     """Find one choice per layer of a stage within budgets of time and memory.
 
@@ -47,15 +47,6 @@ def choose(
     2. A Lagrange multiplier for time, by secants on the dual, finds choices that fit or proves that there are none.
     3. Otherwise a search visits the choices whose regret under the multiplier is within the slack of the dual. Equal
        layers take their choices in one order.
-
-    Parameters
-    ----------
-    gradient_s
-        Seconds per byte of gradients, in the unit of the budget.
-    budget_s
-        Seconds for the choices of all layers, of one replica.
-    picked
-        ``[L]`` output: global index of the choice of every layer of the stage.
 
     Returns
     -------

@@ -99,12 +99,7 @@ class PlanSearch:
         """Return a plan whose stages all take at most `target_s`, up to rounding; None if none was found.
 
         None is a proof unless `gave_up` is positive. With `is_optimistic` None is always a proof, but a plan may have
-        the fastest choices where no fitting ones are known.
-
-        Raises
-        ------
-        Stopped
-            `should_stop` said so.
+        the fastest choices where no fitting ones are known. Raises `Stopped`: `should_stop` said so.
         """
         ideals, tables, problem = self.ideals, self.tables, self.tables.problem
         if not len(tables.data_degrees):

@@ -33,12 +33,7 @@ PLAN_METHODS = ("dp", "equal-split", "data-parallel", "pipeline", "pipedream-2bw
 def plan_method(name: str, params: Mapping[str, Any] | None = None) -> PlanMethod:
     """Return the method called `name`.
 
-    Raises
-    ------
-    UnknownNameError
-        No method has that name.
-    InvalidProblemError
-        A parameter that it does not have.
+    Raises `UnknownNameError`: no method has that name; `InvalidProblemError`: a parameter that it does not have.
     """
     from placekit.solvers.training_plan import baselines
     from placekit.solvers.training_plan.dp import TrainingDp

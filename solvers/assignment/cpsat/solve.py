@@ -53,18 +53,15 @@ class AssignmentCpsat(CpsatMethod):
 
 
 def solve_model(
-    run: Run, contraction: Contraction, model: CpsatModel, workers: Callable[[int], int], most_s: float = math.inf
+    run: Run,
+    contraction: Contraction,
+    model: CpsatModel,
+    workers: Callable[[int], int],  # returns the number of CP-SAT workers for a number of variables
+    most_s: float = math.inf,  # largest bound in seconds; the model is exact for placements below it
 ) -> StopReason:
     """Solve a model from the best known placement, and again while `evaluate` finds its answers infeasible.
 
     Every such answer forbids a set of classes, so the loop ends.
-
-    Parameters
-    ----------
-    workers
-        Returns the number of CP-SAT workers for a number of variables.
-    most_s
-        Largest bound in seconds; the model is exact for placements below it.
     """
     # the program undercounts subgraphs, so its objective is exact only without that term
     is_exact = not model.slot_used
@@ -103,10 +100,7 @@ def build_model(
 ) -> CpsatModel:
     """Return the model of a contraction; `ceiling_s` is the objective of a feasible placement, if one is known.
 
-    Raises
-    ------
-    ProgramTooLargeError
-        Memory or time is too short; `left_s` returns the seconds left.
+    Raises `ProgramTooLargeError`: memory or time is too short; `left_s` returns the seconds left.
     """
     problem = contraction.problem
     flat, convexity = flat_and_convexity(contraction)

@@ -71,15 +71,11 @@ def is_first(problem: Problem) -> bool:
     return num_placements(problem) <= ENUMERATE_FIRST_UP_TO and Enumerate().supports(problem) is None
 
 
-def enumerate_first(run: Run, keep: KeepBound | None = None) -> StopReason | None:
+def enumerate_first(
+    run: Run,  # the run; afterwards it has the optimum and the proof, if its problem is small
+    keep: KeepBound | None = None,  # takes the bound a second time, for a list of all bounds
+) -> StopReason | None:
     """Enumerate the placements if they are few, before a program is solved that would take longer.
-
-    Parameters
-    ----------
-    run
-        The run; afterwards it has the optimum and the proof, if its problem is small.
-    keep
-        Takes the bound a second time, for a list of all bounds.
 
     Returns
     -------

@@ -12,22 +12,16 @@ from placekit.objectives.makespan.moves import move_s
 
 @njit
 def best_order(
-    instance: MakespanInstance, device: NDArray[np.int64], has_contention: bool, most_s: float
+    instance: MakespanInstance,
+    device: NDArray[np.int64],  # ``[V]`` device of every op
+    has_contention: bool,  # True if a device sends one transfer at a time, in the order in which its ops end
+    most_s: float,  # seconds that a schedule must be below
 ) -> tuple[float, NDArray[np.int64]]:
     """Return the least makespan below `most_s` of a placement, and an order of the ops that has it.
 
     An op is appended to its device's order, and starts when the device is free and its inputs are there; no op starts
     before the one appended last. Sorted by start, the ops of every schedule are such a sequence, so all are seen.
     A sequence is given up when the tails of the ops that are left, or the work left on a device, exceed `most_s`.
-
-    Parameters
-    ----------
-    device
-        ``[V]`` device of every op.
-    has_contention
-        True if a device sends one transfer at a time, in the order in which its ops end.
-    most_s
-        Seconds that a schedule must be below.
 
     Returns
     -------

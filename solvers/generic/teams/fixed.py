@@ -28,16 +28,12 @@ from placekit.solvers.generic.teams.partitions import partitions
 Worker = TypeVar("Worker", bound=Method)
 
 
-def team_problem(problem: Problem[Throughput], team_of_device: NDArray[np.int64]) -> Problem[Throughput]:
-    """Return the problem with fixed teams of equal devices as one with single devices.
-
-    Parameters
-    ----------
-    problem
-        A problem with teams.
-    team_of_device
-        ``[num_devices]`` first member of the team of every device; members are of one kind.
-    """
+def team_problem(
+    problem: Problem[Throughput],  # a problem with teams
+    # ``[num_devices]`` first member of the team of every device; members are of one kind
+    team_of_device: NDArray[np.int64],
+) -> Problem[Throughput]:
+    """Return the problem with fixed teams of equal devices as one with single devices."""
     platform, costs = problem.platform, problem.costs
     teams = teams_of(team_of_device)
     types = [(int(platform.kind_of_device[members[0]]), len(members)) for members in teams]

@@ -30,19 +30,15 @@ class Look(NamedTuple):
     least_s: float
 
 
-def quick_bounds(tasks: Tasks, limit_s: float | None = None) -> Iterator[tuple[float, str, CertificateSource]]:
+def quick_bounds(
+    tasks: Tasks,
+    limit_s: float | None = None,  # makespan of a known schedule, as a scale
+) -> Iterator[tuple[float, str, CertificateSource]]:
     """Yield lower bounds in seconds with their names and certificates.
 
     1. *critical path with transfers*: head, time and tail of an op (:mod:`placekit.solvers.makespan.bounds.windows`);
     2. *shared work*: a linear program shares out the work over all devices
        (:mod:`placekit.solvers.makespan.bounds.shared_work`).
-
-    Parameters
-    ----------
-    tasks
-        The problem.
-    limit_s
-        Makespan of a known schedule, as a scale.
     """
     windows = narrow(tasks)
     if windows is None:

@@ -97,31 +97,17 @@ def shared_work_of_all(windows: Windows, low_s: float, unit_s: float) -> Shares 
 
 
 def share_out(
-    time_s: NDArray[np.float64],
+    time_s: NDArray[np.float64],  # ``[V, G]`` seconds of each op on a device of each group; infinity where it cannot be
+    # head_s, tail_s: ``[V, G]`` least seconds before and after
     head_s: NDArray[np.float64],
     tail_s: NDArray[np.float64],
-    class_of_op: NDArray[np.int64],
-    size: NDArray[np.int64],
-    limit_s: float,
+    class_of_op: NDArray[np.int64],  # ``[V]`` class of each op
+    size: NDArray[np.int64],  # ``[G]`` devices of each group
+    limit_s: float,  # the limit; finite
     *,
-    low_s: float | None = None,
+    low_s: float | None = None,  # known bound; use the rows of :func:`shared_work_of_all`
 ) -> Shares | None:
     """Solve the program of the module docstring.
-
-    Parameters
-    ----------
-    time_s
-        ``[V, G]`` seconds of each op on a device of each group; infinity where it cannot be.
-    head_s, tail_s
-        ``[V, G]`` least seconds before and after.
-    class_of_op
-        ``[V]`` class of each op.
-    size
-        ``[G]`` devices of each group.
-    limit_s
-        The limit; finite.
-    low_s
-        Known bound; use the rows of :func:`shared_work_of_all`.
 
     Returns
     -------

@@ -88,15 +88,11 @@ class Windows:
         return time_s, head_s, tail_s
 
 
-def narrow(tasks: Tasks, limit_s: float = np.inf) -> Windows | None:
+def narrow(
+    tasks: Tasks,  # the tasks, with all devices or with representatives
+    limit_s: float = np.inf,  # makespan T; infinity for the windows of all schedules
+) -> Windows | None:
     """Propagate a limit on the makespan until nothing changes, or until the solve has to end.
-
-    Parameters
-    ----------
-    tasks
-        The tasks, with all devices or with representatives.
-    limit_s
-        Makespan T; infinity for the windows of all schedules.
 
     Returns
     -------

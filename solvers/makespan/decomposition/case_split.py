@@ -29,27 +29,15 @@ LEAST_STEP = 0.0005
 
 
 def refute_by_cases(
-    tasks: Tasks,
+    tasks: Tasks,  # the tasks with all devices
+    # low_s, high_s: a refuted limit, and the makespan of a known schedule
     low_s: float,
     high_s: float,
-    rng: np.random.Generator,
-    should_stop: Callable[[], bool],
-    rounds: int | None = None,
+    rng: np.random.Generator,  # source of the random candidates
+    should_stop: Callable[[], bool],  # asked before every case
+    rounds: int | None = None,  # how often steps may become too small before the search gives up; None for no end
 ) -> Iterator[float]:
     """Yield rising lower bounds in seconds: limits that no schedule keeps.
-
-    Parameters
-    ----------
-    tasks
-        The tasks with all devices.
-    low_s, high_s
-        A refuted limit, and the makespan of a known schedule.
-    rng
-        Source of the random candidates.
-    should_stop
-        Asked before every case.
-    rounds
-        How often steps may become too small before the search gives up; None for no end.
 
     Notes
     -----

@@ -40,7 +40,8 @@ class Stretch(NamedTuple):
 
 
 def cut_stretch(
-    flat: SequenceProblem,
+    flat: SequenceProblem,  # the whole problem, without contention
+    # device, sequence, finish_s: ``[V]`` a schedule of it
     device: NDArray[np.int64],
     sequence: NDArray[np.int64],
     finish_s: NDArray[np.float64],
@@ -49,18 +50,8 @@ def cut_stretch(
 ) -> Stretch:
     """Return the problem of the positions from `low` to `high` (exclusive).
 
-    A class that has ops outside keeps its device. Memory limits are reduced by the bytes outside.
-
-    Parameters
-    ----------
-    flat
-        The whole problem, without contention.
-    device, sequence, finish_s
-        ``[V]`` a schedule of it.
-
-    Notes
-    -----
-    O(ops + tensors + edges).
+    A class that has ops outside keeps its device. Memory limits are reduced by the bytes outside. O(ops + tensors +
+    edges).
     """
     instance = flat.instance
     num_ops, num_devices = flat.time_s.shape

@@ -38,16 +38,11 @@ GAP_DIVISOR, LEAST_GAP = 3.0, 0.002
 the best makespan itself."""
 
 
-def solve_makespan(run: Run[Makespan], workers: Callable[[int], int]) -> StopReason:
-    """Build and solve the model from the best known placement, again whenever a better placement narrows it.
-
-    Parameters
-    ----------
-    run
-        The run; its problem's objective is the makespan.
-    workers
-        Returns the number of CP-SAT workers for a number of variables.
-    """
+def solve_makespan(
+    run: Run[Makespan],  # the run; its problem's objective is the makespan
+    workers: Callable[[int], int],  # returns the number of CP-SAT workers for a number of variables
+) -> StopReason:
+    """Build and solve the model from the best known placement, again whenever a better placement narrows it."""
     proof = Proof(run)
     tasks = proof.tasks
     proof.quickly()
@@ -104,16 +99,11 @@ def _windows(proof: Proof, limit_s: float) -> Windows | None:
     return None if found is None else found.windows
 
 
-def bound_makespan(run: Run[Makespan], keep: KeepBound) -> StopReason:
-    """Prove bounds without the constraint program of the whole problem; method ``bound``.
-
-    Parameters
-    ----------
-    run
-        The run; its problem's objective is the makespan, under any contiguity.
-    keep
-        Takes bounds in seconds, their names and certificates.
-    """
+def bound_makespan(
+    run: Run[Makespan],  # the run; its problem's objective is the makespan, under any contiguity
+    keep: KeepBound,  # takes bounds in seconds, their names and certificates
+) -> StopReason:
+    """Prove bounds without the constraint program of the whole problem; method ``bound``."""
     was_searched = run.placement is not None
     if open_run(run) is None:
         return StopReason.PROVED

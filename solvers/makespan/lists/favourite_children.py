@@ -29,7 +29,10 @@ class Favourites(NamedTuple):
 
 
 def favourite_children(
-    instance: MakespanInstance, time_s: NDArray[np.float64], transfer_s: NDArray[np.float64]
+    instance: MakespanInstance,
+    # time_s, transfer_s: ``[V]`` seconds of each op and ``[T]`` of each tensor, on a typical device
+    time_s: NDArray[np.float64],
+    transfer_s: NDArray[np.float64],
 ) -> Favourites:
     r"""Return the favourite child of every op.
 
@@ -43,11 +46,6 @@ def favourite_children(
     The last two rows leave every op at most one child, and one parent, with :math:`x_{ij} < 1/2`: the favourites.
     Graphs of more than `MAX_EDGES` edges, and programs that are not solved within `MAX_ITERATIONS`, get their
     favourites greedily: edges by falling transfer time, each taken if neither end has a partner yet.
-
-    Parameters
-    ----------
-    time_s, transfer_s
-        ``[V]`` seconds of each op and ``[T]`` of each tensor, on a typical device.
 
     References
     ----------

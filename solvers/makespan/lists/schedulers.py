@@ -190,17 +190,15 @@ def _places(instance: MakespanInstance) -> NDArray[np.int64]:
     return np.argsort(np.lexsort((instance.rank, -rank)))
 
 
-def _fill_devices(instance: MakespanInstance, time_s: NDArray[np.float64]) -> tuple[NDArray[np.int64], bool]:
+def _fill_devices(
+    instance: MakespanInstance,
+    time_s: NDArray[np.float64],  # ``[V]`` seconds of every op, which are shared out if no op has bytes
+) -> tuple[NDArray[np.int64], bool]:
     """Place classes in the order of their first ops, one device after the other.
 
     A device is full if the next class would exceed its share: the mean bytes over the devices plus the largest class,
     and at most the limit. The last device has only its limit. A class that may not run on the current device goes to
     the next one, in a circle, that may run it and has room; if none has, to the device that exceeds its limit least.
-
-    Parameters
-    ----------
-    time_s
-        ``[V]`` seconds of every op, which are shared out if no op has bytes.
 
     Returns
     -------

@@ -263,24 +263,16 @@ def makespan(
 @njit(allocates=False)
 def time_to_end(
     flat: SequenceProblem,
+    # device, sequence: ``[V]`` a schedule, without contention
     device: NDArray[np.int64],
     sequence: NDArray[np.int64],
     to_end_s: NDArray[np.float64],
-    then_s: NDArray[np.float64],
-    end: int,
+    then_s: NDArray[np.float64],  # ``[D]`` scratch
+    end: int,  # nothing behind this position has changed since `to_end_s` was filled
 ) -> None:
     """Fill `to_end_s` ``[V]`` for the positions before `end`: seconds from the start of an op to the end of all.
 
     That is the longest time along transfers, and along the order of every device. O(ops + edges) before `end`.
-
-    Parameters
-    ----------
-    device, sequence
-        ``[V]`` a schedule, without contention.
-    then_s
-        ``[D]`` scratch.
-    end
-        Nothing behind this position has changed since `to_end_s` was filled.
     """
     instance = flat.instance
     next_on(flat, device, sequence, to_end_s, then_s, end)

@@ -68,8 +68,6 @@ class Tasks:
 def make_tasks(problem: Problem) -> Tasks:
     """Return the arrays of `problem`; its contiguity and the variant of its objective do not matter.
 
-    Notes
-    -----
     O(ops * devices + edges * (log edges + kinds**2)).
     """
     instance = make_instance(problem)

@@ -67,30 +67,18 @@ Linear = dict[int, float]
 
 
 def bottleneck(
-    problem: Problem,
+    problem: Problem,  # a problem with the throughput objective
     *,
-    time_limit_s: float = math.inf,
+    time_limit_s: float = math.inf,  # time for all groups together
+    # objective of a feasible placement: makes the program smaller and its bound better
     upper_bound_s: float | None = None,
-    num_detailed: int = 1,
-    should_stop: Callable[[], bool] | None = None,
+    num_detailed: int = 1,  # devices in full detail (item 5), at most; one under `Contiguity.ACYCLIC`
+    should_stop: Callable[[], bool] | None = None,  # asked often; True ends the search with the bound so far
 ) -> tuple[float | None, bool]:
     """Return the bound of the module docstring in seconds, None if nothing is proven; and whether it is closed.
 
     It is if every program was solved to its end. Then more time changes nothing and more devices in detail may; if not,
     a larger program has no chance either.
-
-    Parameters
-    ----------
-    problem
-        A problem with the throughput objective.
-    time_limit_s
-        Time for all groups together.
-    upper_bound_s
-        Objective of a feasible placement: makes the program smaller and its bound better.
-    num_detailed
-        Devices in full detail (item 5), at most; one under `Contiguity.ACYCLIC`.
-    should_stop
-        Asked often; True ends the search with the bound so far.
     """
     deadline = perf_counter() + time_limit_s
     machines = machines_of(problem, upper_bound_s)

@@ -39,19 +39,12 @@ MAX_CLASSES = 2000
 
 
 def memory_forced_cuts(
-    problem: Problem, *, time_limit_s: float = math.inf, should_stop: Callable[[], bool] | None = None
+    problem: Problem,  # a problem with the throughput objective
+    *,
+    time_limit_s: float = math.inf,  # time for the cuts and the integer program
+    should_stop: Callable[[], bool] | None = None,  # asked often; True ends the search with the bound so far
 ) -> float | None:
-    """Return the bound of the module docstring in seconds; None if the smallest cuts are zero, or nothing is proven.
-
-    Parameters
-    ----------
-    problem
-        A problem with the throughput objective.
-    time_limit_s
-        Time for the cuts and the integer program.
-    should_stop
-        Asked often; True ends the search with the bound so far.
-    """
+    """Return the bound of the module docstring in seconds; None if the smallest cuts are zero, or nothing is proven."""
     machines = machines_of(problem)
     num_devices = int(machines.count.sum())
     if not machines.has_home or machines.num_classes < 2 or num_devices < 2 or machines.largest_team is None:

@@ -22,19 +22,12 @@ from placekit.solvers.throughput.bounds.machines import MachineProgram
 
 
 def memory_forced_work(
-    problem: Problem, *, time_limit_s: float = math.inf, should_stop: Callable[[], bool] | None = None
+    problem: Problem,  # a problem with the throughput objective
+    *,
+    time_limit_s: float = math.inf,  # time for the integer program
+    should_stop: Callable[[], bool] | None = None,  # asked often; True ends the search with the bound so far
 ) -> float | None:
-    """Return the bound of the module docstring in seconds; None if memory forces nothing, or nothing is proven.
-
-    Parameters
-    ----------
-    problem
-        A problem with the throughput objective.
-    time_limit_s
-        Time for the integer program.
-    should_stop
-        Asked often; True ends the search with the bound so far.
-    """
+    """Return the bound of the module docstring in seconds; None if memory forces nothing, or nothing is proven."""
     machines = machines_of(problem)
     is_limited = np.isfinite(machines.memory_limit_bytes)
     size = machines.contraction.memory_bytes

@@ -50,15 +50,13 @@ class Machines:
         return bool(self.allowed.any(axis=1).all())
 
 
-def machines_of(problem: Problem[Throughput], upper_bound_s: float | None = None) -> Machines:
-    """Return the machines of a throughput problem.
-
-    Parameters
-    ----------
-    upper_bound_s
-        Objective of a feasible placement: a class may then not go where it alone takes longer, because no placement
-        at most that good puts it there.
-    """
+def machines_of(
+    problem: Problem[Throughput],
+    # objective of a feasible placement: a class may then not go where it alone takes longer, because no placement at
+    # most that good puts it there
+    upper_bound_s: float | None = None,
+) -> Machines:
+    """Return the machines of a throughput problem."""
     objective = problem.objective
     contraction = contract(problem)
     platform = problem.platform

@@ -115,17 +115,14 @@ class MachineProgram:
         return cls(program, unit_s, share, level, work_row, op_row, memory_row)
 
 
-def certified_machines(problem: Problem, *, time_limit_s: float = math.inf) -> tuple[float, Prices] | None:
+def certified_machines(
+    problem: Problem,  # a problem with the throughput objective
+    *,
+    time_limit_s: float = math.inf,  # time for the linear program
+) -> tuple[float, Prices] | None:
     """Return the bound of the module docstring in seconds; None if the program is infeasible, zero or out of time.
 
     The certificate holds for the throughput of `problem`, whatever its transfer times are.
-
-    Parameters
-    ----------
-    problem
-        A problem with the throughput objective.
-    time_limit_s
-        Time for the linear program.
 
     Notes
     -----

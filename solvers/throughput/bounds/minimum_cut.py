@@ -15,10 +15,12 @@ WORK_BETWEEN_LOOKS = 20_000_000
 
 
 def minimum_cut(
-    num_nodes: int,
+    num_nodes: int,  # number of nodes, at least 2
+    # net_offsets, net_pins: CSR lists of the nodes of each net
     net_offsets: NDArray[np.int64],
     net_pins: NDArray[np.int64],
-    weight: NDArray[np.float64],
+    weight: NDArray[np.float64],  # ``[num_nets]`` weights, at least 0
+    # asked often; True ends the search, and nothing is known then: None
     should_stop: Callable[[], bool] = lambda: False,
 ) -> float | None:
     """Return the smallest total weight of the nets between a non-empty proper set of nodes and the rest.
@@ -28,19 +30,6 @@ def minimum_cut(
     2. The nets of the last node t are then a minimum cut between t and the node s before it.
     3. Merge s and t, and start again, until one node is left; the smallest of the cuts is the answer.
 
-    Parameters
-    ----------
-    num_nodes
-        Number of nodes, at least 2.
-    net_offsets, net_pins
-        CSR lists of the nodes of each net.
-    weight
-        ``[num_nets]`` weights, at least 0.
-    should_stop
-        Asked often; True ends the search, and nothing is known then: None.
-
-    Notes
-    -----
     O(num_nodes * (num_nodes**2 + num_pins)).
 
     References

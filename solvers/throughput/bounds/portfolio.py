@@ -25,27 +25,17 @@ from placekit.solvers.throughput.bounds.machines import certified_machines
 def lower_bounds(
     problem: Problem[Throughput],
     *,
+    # time for all of them. What the quick ones leave goes to the bottleneck programs: one device in detail, then two,
+    # and so on, as long as they close.
     time_limit_s: float = 60.0,
-    upper_bound_s: float | None = None,
-    should_stop: Callable[[], bool] | None = None,
+    upper_bound_s: float | None = None,  # objective of a feasible placement, which the bottleneck program profits from
+    should_stop: Callable[[], bool] | None = None,  # asked often; True ends the search with the bounds so far
+    # called with every bound, in seconds, its name and its certificate, if it has one, as soon as it is proven
     on_bound: Callable[[float, str, Certificate | None], None] | None = None,
+    # called after the quick bounds; it may make `should_stop` true
     before_programs: Callable[[], object] | None = None,
 ) -> list[tuple[float, str]]:
     """Prove lower bounds on the objective of every feasible placement, the quick ones first.
-
-    Parameters
-    ----------
-    time_limit_s
-        Time for all of them. What the quick ones leave goes to the bottleneck programs: one device in detail, then
-        two, and so on, as long as they close.
-    upper_bound_s
-        Objective of a feasible placement, which the bottleneck program profits from.
-    should_stop
-        Asked often; True ends the search with the bounds so far.
-    on_bound
-        Called with every bound, in seconds, its name and its certificate, if it has one, as soon as it is proven.
-    before_programs
-        Called after the quick bounds; it may make `should_stop` true.
 
     Returns
     -------

@@ -24,16 +24,12 @@ LIGHT = 0.01
 
 
 def relax_light_leaves(
-    contraction: Contraction[Throughput], objective_s: float
+    contraction: Contraction[Throughput],
+    objective_s: float,  # an objective that is known to be reached; what is light is measured by it
 ) -> tuple[Contraction, Contraction] | None:
     """Return a contracted throughput problem with light leaves joined, relaxed and at full cost; None without any.
 
     The placements of both are those of the problem in which leaves stay with their neighbours.
-
-    Parameters
-    ----------
-    objective_s
-        An objective that is known to be reached; what is light is measured by it.
     """
     objective = contraction.problem.objective
     follows = merge_leaves(contraction, contraction.time_s.sum(axis=2).max(axis=1) <= LIGHT * objective_s)

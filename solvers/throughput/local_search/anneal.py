@@ -100,36 +100,19 @@ def _neighbour(flat: FlatProblem, c: int) -> int:
 @njit
 def anneal(
     flat: FlatProblem,
-    state: State,
+    state: State,  # where to start; where the walk ended, afterwards
+    # ``[C]`` overwritten with the best feasible placement if it is better than `best_s`
     best_device: NDArray[np.int64],
-    best_s: float,
-    scale: NDArray[np.float64],
-    squarings: int,
+    best_s: float,  # objective to beat, in seconds; infinity if any feasible placement is welcome
+    scale: NDArray[np.float64],  # ``[P]`` the loads that count 1 in the potential, in seconds
+    squarings: int,  # the exponent q is ``2 ** squarings``
+    # hot, cold: first and last temperature, in units of the potential; it falls geometrically
     hot: float,
     cold: float,
-    num_steps: int,
-    seed: int,
+    num_steps: int,  # number of proposals
+    seed: int,  # seed of the walk
 ) -> float:
     """Anneal from `state`, and keep the best feasible placement on the way.
-
-    Parameters
-    ----------
-    state
-        Where to start; where the walk ended, afterwards.
-    best_device
-        ``[C]`` overwritten with the best feasible placement if it is better than `best_s`.
-    best_s
-        Objective to beat, in seconds; infinity if any feasible placement is welcome.
-    scale
-        ``[P]`` the loads that count 1 in the potential, in seconds.
-    squarings
-        The exponent q is ``2 ** squarings``.
-    hot, cold
-        First and last temperature, in units of the potential; it falls geometrically.
-    num_steps
-        Number of proposals.
-    seed
-        Seed of the walk.
 
     Returns
     -------

@@ -21,18 +21,12 @@ MAX_PINS = 64
 
 
 def find_clusters(
-    flat: FlatProblem, device: NDArray[np.int64], most_s: float, seed: int
+    flat: FlatProblem,
+    device: NDArray[np.int64],  # ``[C]`` labels: only classes with equal labels are joined
+    most_s: float,  # largest work of a cluster, in seconds on its fastest kind
+    seed: int,  # seed of the order and of the noise on the ratings
 ) -> tuple[NDArray[np.int64], int]:
     """Join every class, in random order, with the neighbour that it shares the most transfer time with.
-
-    Parameters
-    ----------
-    device
-        ``[C]`` labels: only classes with equal labels are joined.
-    most_s
-        Largest work of a cluster, in seconds on its fastest kind.
-    seed
-        Seed of the order and of the noise on the ratings.
 
     Returns
     -------
@@ -185,18 +179,13 @@ def _number(
     return number + 1
 
 
-def coarsen(flat: FlatProblem, cluster: NDArray[np.int64], num_clusters: int) -> FlatProblem:
+def coarsen(
+    flat: FlatProblem,
+    cluster: NDArray[np.int64],  # ``[C]`` cluster of every class, ``0 .. num_clusters - 1``.
+    num_clusters: int,  # how many there are
+) -> FlatProblem:
     """Return the problem whose classes are the clusters; its placements cost what their expansions cost.
 
-    Parameters
-    ----------
-    cluster
-        ``[C]`` cluster of every class, ``0 .. num_clusters - 1``.
-    num_clusters
-        How many there are.
-
-    Notes
-    -----
     O(pins log pins).
     """
     time_s = np.zeros((num_clusters, *flat.time_s.shape[1:]))

@@ -61,30 +61,14 @@ def _levels(
 
 
 def run_cycle(
-    flat: FlatProblem,
-    start: Solution,
-    best_s: float,
-    cycle: Cycle,
-    rng: np.random.Generator,
-    should_stop: Callable[[], bool],
+    flat: FlatProblem,  # the problem at the level of classes
+    start: Solution,  # where to start
+    best_s: float,  # objective of the best placement known, in seconds, which sets the scale; infinity if there is none
+    cycle: Cycle,  # how to go
+    rng: np.random.Generator,  # source of all random choices
+    should_stop: Callable[[], bool],  # asked between chunks; True ends the cycle early, with what it has
 ) -> Solution:
-    """Return the best placement of one V-cycle from `start`; never a worse one unless the start is forgotten.
-
-    Parameters
-    ----------
-    flat
-        The problem at the level of classes.
-    start
-        Where to start.
-    best_s
-        Objective of the best placement known, in seconds, which sets the scale; infinity if there is none.
-    cycle
-        How to go.
-    rng
-        Source of all random choices.
-    should_stop
-        Asked between chunks; True ends the cycle early, with what it has.
-    """
+    """Return the best placement of one V-cycle from `start`; never a worse one unless the start is forgotten."""
     levels = _levels(flat, np.zeros_like(start.device) if cycle.shuffle else start.device, cycle, rng)
     device = start.device
     for _, cluster in levels[1:]:

@@ -66,13 +66,11 @@ class ThroughputLocalSearch(Method):
         return search(run, self.params)
 
 
-def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
+def search(
+    run: Run[Throughput],
+    params: LocalSearchParams,  # how to search
+) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
-
-    Parameters
-    ----------
-    params
-        How to search.
 
     Notes
     -----
