@@ -6,11 +6,14 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import networkx as nx
 import pytest
+
+pytestmark = pytest.mark.xdist_group("imports")  # one process parses the files, once
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,6 +55,7 @@ def room_of_file(relative: str) -> str:
     return inner if inner in ROOMS else "core"
 
 
+@cache
 def imported_modules(path: Path) -> set[str]:
     """Return the absolute names of all modules that a file imports, at any depth of its code."""
     found: set[str] = set()

@@ -15,7 +15,7 @@ from interpreted import interpreted
 from limits import SOON_S
 from numpy.typing import NDArray
 from oracle import brute_force
-from strategies import examples, problems
+from strategies import ALL, examples, problems
 
 import placekit as pk
 from placekit.model.contiguity import quotient_cycle
@@ -155,8 +155,8 @@ def test_search_never_beats_the_optimum(problem: pk.Problem) -> None:
 
 
 def test_search_finds_small_optima() -> None:
-    """The optimum of each of 12 random graphs of 8 ops on 3 devices is found."""
-    for seed in range(12):
+    """The optimum of each of some random graphs of 8 ops on 3 devices is found."""
+    for seed in range(12 if ALL else 5):
         problem = layered(8, seed, 3)
         result = pk.solve(problem, method="local-search:20", seed=seed)
         assert result.objective == pytest.approx(brute_force(problem))
