@@ -53,18 +53,14 @@ class PanelCommand(TyperCommand):
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], COMMON: []}
         for each in self.get_params(ctx):
             if (record := each.get_help_record(ctx)) is not None:
-                panel = "Arguments" if each.param_type_name == "argument" else _panel(each)
-                panels.setdefault(panel, []).append(record)
+                panel = getattr(each, "rich_help_panel", None) or COMMON
+                panels.setdefault("Arguments" if each.param_type_name == "argument" else panel, []).append(record)
         for panel in (PLATFORM, OBJECTIVE, SEARCH, OUTPUT):
             panels[panel] = panels.pop(panel, [])
         for panel, records in panels.items():
             if records:
                 with formatter.section(panel):
                     formatter.write_dl(records, col_max=26)
-
-
-def _panel(option: Any) -> str:
-    return getattr(option, "rich_help_panel", None) or COMMON
 
 
 class TableOfCommands(TyperGroup):

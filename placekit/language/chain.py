@@ -144,10 +144,8 @@ def _intervals(of_block: NDArray[Any]) -> NDArray[np.float64]:
 def stage_costs(problem: Problem[Any], chain: Chain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return seconds and bytes of every stage.
 
-    Returns
-    -------
-    ``[num_kinds, num_blocks + 1, num_blocks + 1]`` seconds, infinite where a kind lacks an op or a stage has no block;
-    ``[num_blocks + 1, num_blocks + 1]`` bytes that its ops hold.
+    ``[num_kinds, num_blocks + 1, num_blocks + 1]`` seconds are infinite where a kind lacks an op or a stage has no
+    block; ``[num_blocks + 1, num_blocks + 1]`` are the bytes that its ops hold.
     """
     costs, count = problem.costs, chain.num_blocks
     moved = _moved(problem, chain)

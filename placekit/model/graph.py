@@ -92,26 +92,11 @@ def number_by_first(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 def topological_order(
     num_nodes: int, senders: NDArray[np.int64], receivers: NDArray[np.int64], *, depth_first: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Order the nodes so that every edge goes forward (Kahn's algorithm).
+    """Order the nodes so that every edge goes forward (Kahn's algorithm). O(nodes + edges).
 
-    Parameters
-    ----------
-    num_nodes
-        Number of nodes.
-    senders, receivers
-        ``[num_edges]`` ends of the edges.
-    depth_first
-        True to take the node that was ready last, so that each branch is followed to its end before the next; False
-        for the one that was ready first. Ties by lowest index.
-
-    Returns
-    -------
-    tuple[NDArray[np.int64], NDArray[np.int64]]
-        The order, and the nodes that could not be ordered because they lie on or behind a cycle (empty for a DAG).
-
-    Notes
-    -----
-    O(nodes + edges).
+    The node that was ready first is taken; with `depth_first` the one that was ready last, so that each branch is
+    followed to its end before the next. Ties by lowest index. Also returned are the nodes that could not be ordered
+    because they lie on or behind a cycle: none in a DAG.
     """
     by_sender = np.argsort(senders, kind="stable")
     offsets = np.searchsorted(senders[by_sender], np.arange(num_nodes + 1)).tolist()

@@ -158,19 +158,8 @@ def positions(graph: OpGraph) -> NDArray[np.int64]:
 class StageMemory:
     """The memory that the ops of a device need, for one problem: what the module docstring says.
 
-    Parameters
-    ----------
-    problem
-        A problem; its costs may have blocks or not.
-
-    Attributes
-    ----------
-    kind, num_bytes
-        ``[num_blocks]`` `BlockKind` and size of each block, queues included.
-    offsets, ops
-        CSR lists of the ops of each block, ``[num_blocks + 1]`` and ``[num_uses]``.
-    position
-        ``[num_ops]`` see `positions`.
+    Every block, queues included, has a `BlockKind` in `kind` and a size in `num_bytes`, ``[num_blocks]``. The ops of
+    the blocks are CSR lists, `offsets` ``[num_blocks + 1]`` and `ops` ``[num_uses]``; for `position` see `positions`.
     """
 
     def __init__(

@@ -314,9 +314,6 @@ def device_transfers(
 
     The transfer terms of Tarnawski et al. 2020, section 3, from the original edges. Over a direct link the tensor is
     moved once for every receiver, who pays for it, and so does the sender if the objective's `direct_ends` is 2.
-
-    Notes
-    -----
     O(edges log edges).
     """
     num_devices = problem.platform.num_devices

@@ -144,15 +144,10 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         return None if math.isinf(limit) else max(0.0, limit - self.elapsed_s)
 
     def tries(self, asked: int | None, default: int) -> float:
-        """Return how often a search may fail to improve before it ends.
+        """Return how often a search may fail to improve before it ends: what the user `asked` for, or `default`.
 
-        Parameters
-        ----------
-        asked
-            Number that the user asked for; None for none.
-        default
-            Number if none was asked for and there is no time limit. With a time limit of its own a search uses all of
-            the time, so that methods are compared on the same budget. A stage of a longer solve leaves time to others.
+        With a time limit of its own a search uses all of the time, so that methods are compared on the same budget. A
+        stage of a longer solve leaves time to others.
         """
         if asked is not None:
             return asked

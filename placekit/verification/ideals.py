@@ -102,20 +102,11 @@ def _without_leaves(exact: ExactProblem, before: list[set[int]], longest: Fracti
 
 
 class IdealProgram:
-    """Search for a chain of ideals to the full set with every load below a value.
+    """Search for a chain of ideals to the full set with every load below a value, `most` ticks.
 
-    Parameters
-    ----------
-    exact
-        A throughput problem with one load per device.
-    before
-        Groups that precede each group directly.
-    kept
-        Groups that are placed; the others are left out, with their ends of nets.
-    most
-        The value in ticks: loads must be below.
-    rounds_up
-        True to round loads and bytes up, False to round them down.
+    The problem `exact` is one of throughput with one load per device. Groups in `before` precede each group directly.
+    Groups in `kept` are placed; the others are left out, with their ends of nets. Loads and bytes are rounded up if
+    `rounds_up`, else down.
     """
 
     def __init__(
