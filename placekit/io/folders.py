@@ -38,19 +38,14 @@ def write_folder(
             new = Path(work) / "new"
             new.mkdir()
             write(new)
-            _swap(new, target, Path(work) / "old")
+            old = Path(work) / "old"
+            if target.exists():
+                target.rename(old)
+            try:
+                new.rename(target)
+            except BaseException:
+                if old.exists():
+                    old.rename(target)
+                raise
     except OSError as error:
         raise PlacekitError(f"cannot write {folder}: {error.strerror or error}") from error
-
-
-def _swap(new: Path, target: Path, old: Path) -> None:
-    """Rename `new` to `target`; what was there goes to `old`, and comes back if that fails."""
-    if not target.exists():
-        new.rename(target)
-        return
-    target.rename(old)
-    try:
-        new.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise

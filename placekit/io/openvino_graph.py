@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -53,7 +53,7 @@ _OPERATOR = re.compile(r"(/aten::\w+)/\w+$")
 _PORTS = {"Parameter": "input", "Result": "output"}
 """Types of the inputs and outputs of a model, and their names where nobody named them."""
 
-_BODIES = {"If": 2, "Loop": 1, "TensorIterator": 1}
+_BODIES = frozenset({"If", "Loop", "TensorIterator"})
 
 
 @dataclass(frozen=True)
@@ -274,6 +274,10 @@ def lower(model: openvino.Model, name: str) -> dict[str, Any]:
         op_weight_bytes=weights,
         tensor_shapes=tuple(shape.dimensions for shape in shapes),
     )
+    labels, first = list(range(len(placed))), dict[str, int]()
+    for op, node in enumerate(placed):  # the state of a variable is on one device, with all that read and assign it
+        if scan.types[node] in STATEFUL:
+            labels[op] = first.setdefault(scan.nodes[node].get_attributes()["variable_id"], op)
     attention = {
         op: tuple(tensor_of.get(source, -1) for source in scan.sources[node][:3])
         for op, node in enumerate(placed)
@@ -285,7 +289,7 @@ def lower(model: openvino.Model, name: str) -> dict[str, Any]:
         told = f"op {graph.op_names[op]!r} ({graph.op_types[op]}) gives shape {format_shape(shape)}"
     return {
         "graph": graph,
-        "colocation": _colocation(scan),
+        "colocation": np.array(labels, dtype=np.int64),
         "num_nodes": len(scan.nodes),
         "num_edges": sum(len(ports) for ports in scan.sources),
         "inputs": tuple(
@@ -355,11 +359,8 @@ def _node_flops(node: openvino.Node, op_type: str, is_known: bool) -> float:
     )
 
 
-def _bodies(node: openvino.Node, op_type: str) -> Iterator[openvino.Model]:
-    if op_type == "If":
-        yield from (node.get_function(branch) for branch in range(_BODIES[op_type]))
-    else:
-        yield node.get_function()
+def _bodies(node: openvino.Node, op_type: str) -> list[openvino.Model]:
+    return [node.get_function(0), node.get_function(1)] if op_type == "If" else [node.get_function()]
 
 
 def _body_weight_bytes(node: openvino.Node, op_type: str) -> float:
@@ -404,18 +405,6 @@ def _weights(scan: _Scan) -> tuple[NDArray[np.float64], tuple[tuple[float, tuple
             together[tuple(ops)] = together.get(tuple(ops), 0.0) + scan.nodes[weight].get_byte_size()
     shared = tuple((num_bytes, ops) for ops, num_bytes in together.items() if num_bytes > 0)
     return np.array(weights, dtype=np.float64), shared
-
-
-def _colocation(scan: _Scan) -> NDArray[np.int64]:
-    """``[num_ops]`` labels: the state of a variable lives on one device, with all that read and assign it."""
-    first: dict[str, int] = {}
-    labels = []
-    for op, node in enumerate(scan.placed):
-        if scan.types[node] in STATEFUL:
-            labels.append(first.setdefault(scan.nodes[node].get_attributes()["variable_id"], op))
-        else:
-            labels.append(op)
-    return np.array(labels, dtype=np.int64)
 
 
 def short_reason(error: BaseException) -> str:

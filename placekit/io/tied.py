@@ -41,7 +41,8 @@ def tied_constants(constants: Sequence[openvino.Node]) -> list[int]:
             continue
         shape = tuple(constant.get_output_shape(0))
         seen = alike.setdefault((kind, tuple(sorted(shape)) if bits.ndim == 2 else shape, sample.tobytes()), [])
-        twin = next((other for other, content in seen if _is_same(bits, content)), None)
+        either = (bits, bits.T) if bits.ndim == 2 else (bits,)
+        twin = next((other for other, content in seen if any(np.array_equal(each, content) for each in either)), None)
         if twin is None:
             seen.append((at, bits))
         else:
@@ -56,7 +57,3 @@ def _sample(bits: NDArray[Any]) -> NDArray[Any]:
         found: NDArray[Any] = bits[rows, columns]
         return found
     return bits.reshape(-1)[np.linspace(0, bits.size - 1, _SAMPLES).astype(np.int64)]
-
-
-def _is_same(bits: NDArray[Any], other: NDArray[Any]) -> bool:
-    return np.array_equal(bits, other) or (bits.ndim == 2 and np.array_equal(bits, other.T))

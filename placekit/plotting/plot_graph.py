@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,15 +107,13 @@ def _draw_edges(ax: Axes, graph: OpGraph, placement: Placement, layout: Layout, 
 
 def _name_ends(ax: Axes, graph: OpGraph, layout: Layout, ops: NDArray[np.int64], word: str) -> None:
     """Mark inputs or outputs, and write their names below them if they are few."""
-    ax.scatter(
-        layout.x[ops],
-        layout.y[ops],
-        s=16,
-        marker=">" if word == "in" else "s",
-        color=COLORS["text"],
-        linewidths=0,
-        zorder=3,
-    )
+    style: dict[str, Any] = {
+        "marker": ">" if word == "in" else "s",
+        "color": COLORS["text"],
+        "linewidths": 0,
+        "zorder": 3,
+    }
+    ax.scatter(layout.x[ops], layout.y[ops], s=16, **style)
     if len(ops) > _NAMED:
         return
     for op in ops.tolist():

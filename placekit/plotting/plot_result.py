@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import (
@@ -87,7 +87,6 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax)
     ends = max(result.runtime_s, max((line.time_s for line in result.trace), default=0.0))
-    drawn = False
     known = [value for line in result.trace for value in (line.objective, line.bound) if value is not None]
     factor, unit = time_scale(max(known, default=0.0))
     for name, label in (("objective", "best objective"), ("bound", "bound")):
@@ -96,21 +95,18 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
         ]
         if points:
             times, values = zip(*points, strict=True)
-            ax.step(
-                [*times, ends],
-                [*values, values[-1]],
-                where="post",
-                color=COLORS[name],
-                label=f"{label} {time_text(values[-1] / factor)}",
-                linestyle="-" if name == "objective" else ":",
-                marker=".",
-                markersize=4,
-            )
-            drawn = True
-    if not drawn:
+            told = f"{label} {time_text(values[-1] / factor)}"
+            style: dict[str, Any] = {
+                "where": "post",
+                "linestyle": "-" if name == "objective" else ":",
+                "marker": ".",
+                "markersize": 4,
+            }
+            ax.step([*times, ends], [*values, values[-1]], color=COLORS[name], label=told, **style)
+    if not known:
         ax.text(0.5, 0.5, "no placement and no bound was found", ha="center", va="center", transform=ax.transAxes)
     ax.set_xlabel("time of the solve (s)")
     ax.set_ylabel(f"objective ({unit})")
-    if drawn:
+    if known:
         legend_above(ax)
     return ax

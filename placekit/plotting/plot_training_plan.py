@@ -40,13 +40,8 @@ def plot_training_plan(result: PlanResult, ax: Axes | None = None) -> Axes:
     ax.axvline(result.objective * 1e3, color=COLORS["text"], linewidth=0.8, linestyle="--", label="objective")
     if result.lower_bound:
         ax.axvline(result.lower_bound * 1e3, color=COLORS["bound"], linewidth=1.2, linestyle=":", label="bound")
-    ax.set_yticks(
-        rows,
-        [
-            f"stage {s}: {load.num_layers} layers, {load.data_degree} x {load.tensor_degree}"
-            for s, load in enumerate(loads)
-        ],
-    )
+    names = [f"{load.num_layers} layers, {load.data_degree} x {load.tensor_degree}" for load in loads]
+    ax.set_yticks(rows, [f"stage {s}: {name}" for s, name in enumerate(names)])
     ax.invert_yaxis()
     ax.set_xlabel("time per microbatch (ms)")
     ax.set_title(f"{result.problem_name}: {result.objective * 1e3:.4g} ms by {result.method}", fontsize=10)

@@ -130,6 +130,7 @@ class Manifest(Strict):
         """Return the manifest of a plan whose stages were written; `devices` are the plan's unless given."""
         from placekit import __version__
 
+        same = ("name", "kind", "memory_bytes", "is_host", "openvino")
         return cls(
             framework=framework,
             model=plan.name,
@@ -137,11 +138,7 @@ class Manifest(Strict):
             queue_size=queue_size,
             devices=[
                 DeviceModel(
-                    name=each.name,
-                    kind=each.kind,
-                    memory_bytes=each.memory_bytes,
-                    is_host=each.is_host,
-                    openvino=each.openvino,
+                    **{name: getattr(each, name) for name in same},
                     cores=list(each.cores),
                     properties=portable_properties(each.properties),
                 )

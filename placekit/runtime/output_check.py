@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 def in_f32(plan: StagePlan) -> StagePlan:
     """Return the same stages on the same devices computing in f32, for checking the split apart from the precision."""
-    stages = []
-    for stage in plan.stages:
-        members = tuple(
-            each.replace(properties={**each.properties, "INFERENCE_PRECISION_HINT": "f32"}) for each in stage.members
-        )
-        stages.append(replace(stage, members=members))
-    return replace(plan, stages=tuple(stages))
+
+    def exact(device: Device) -> Device:
+        return device.replace(properties={**device.properties, "INFERENCE_PRECISION_HINT": "f32"})
+
+    return replace(
+        plan, stages=tuple(replace(stage, members=tuple(map(exact, stage.members))) for stage in plan.stages)
+    )
 
 
 def require_equal_outputs(ready: ReadyPlan, executor: Executor, *, seed: int = 0) -> OutputCheck:

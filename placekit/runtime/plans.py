@@ -15,19 +15,8 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     """Cut the model of `source` into stages, as `placement` says.
 
     Any placement can be cut; a device that others interrupt gets several stages. An op that is placed on a device which
-    cannot run it is found when the stage is compiled.
-
-    Raises
-    ------
-    InvalidProblemError
-        A placement of another model.
-    UnknownNameError
-        A device that the platform does not have.
-    UnsupportedProblemError
-        State on a team or between devices, ops that need the same memory in different stages, or an output that no op
-        computes.
-    PlacekitError
-        The model cannot be loaded.
+    cannot run it is found when the stage is compiled. Refused are state on a team or between devices, ops that need the
+    same memory in different stages, and outputs that no op computes.
     """
     if isinstance(source, TorchSource):
         return plan_torch_stages(source, placement, platform)
@@ -35,15 +24,7 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
 
 
 def compile_plan(plan: StagePlan) -> ReadyPlan:
-    """Make every stage ready to run on each member of its team.
-
-    Raises
-    ------
-    DeviceUnavailableError
-        A device that this machine does not have.
-    ExecutionError
-        A stage that its device cannot compile.
-    """
+    """Make every stage ready to run on each member of its team."""
     if isinstance(plan.model, TorchModel):
         return ReadyTorchPlan(plan)
     return compile_openvino_plan(plan)

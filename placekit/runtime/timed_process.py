@@ -172,17 +172,12 @@ def tree_cpu_s(root: int) -> float:
     Ended children count as soon as somebody waited for them.
     """
     total = 0.0
-    try:
-        processes = [psutil.Process(root)]
-        processes += processes[0].children(recursive=True)
-    except psutil.Error:
-        return 0.0
-    for process in processes:
-        try:
-            spent = process.cpu_times()
-        except psutil.Error:  # it has ended meanwhile
-            continue
-        total += spent.user + spent.system + spent.children_user + spent.children_system
+    with suppress(psutil.Error):
+        first = psutil.Process(root)
+        for process in (first, *first.children(recursive=True)):
+            with suppress(psutil.Error):  # it has ended meanwhile
+                spent = process.cpu_times()
+                total += spent.user + spent.system + spent.children_user + spent.children_system
     return total
 
 

@@ -86,7 +86,15 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
     program = lowered.program
     teams = teams_of_model(source.name, graph, placement, platform)
     stage_of_op = few_stages(graph, placement.device_of_op)
-    _require_memory_together(source, lowered, stage_of_op.tolist())
+    first_of: dict[int, int] = {}
+    for op in np.flatnonzero(stage_of_op != NO_STAGE).tolist():
+        other = first_of.setdefault(int(lowered.colocation[op]), op)
+        if stage_of_op[other] != stage_of_op[op]:
+            raise UnsupportedProblemError(
+                f"ops {graph.op_names[other]!r} and {graph.op_names[op]!r} of model {source.name!r} work on the same "
+                "memory, and the placement has them in different stages; place them on one device, with what is "
+                "between them"
+            )
     builder = source.builder()
     tensor, reader = graph.consumed_tensor, stage_of_op[graph.consumers]
     maker = stage_of_op[graph.tensor_producer[tensor]]
@@ -219,18 +227,3 @@ def to_array(tensor: torch.Tensor) -> NDArray[Any]:
         tensor = tensor.to(torch.float32)
     found: NDArray[Any] = tensor.numpy()
     return found
-
-
-def _require_memory_together(source: TorchSource, lowered: Lowered, stage_of_op: list[int]) -> None:
-    """Raise unless ops that need the same memory are in one stage."""
-    first: dict[int, int] = {}
-    for op, label in enumerate(lowered.colocation.tolist()):
-        if stage_of_op[op] == NO_STAGE:
-            continue
-        other = first.setdefault(label, op)
-        if stage_of_op[other] != stage_of_op[op]:
-            names = source.graph.op_names
-            raise UnsupportedProblemError(
-                f"ops {names[other]!r} and {names[op]!r} of model {source.name!r} work on the same memory, and the "
-                "placement has them in different stages; place them on one device, with what is between them"
-            )
