@@ -50,10 +50,7 @@ USES_ATTRIBUTES = frozenset({"MatMul", "MaxPool", "AvgPool", "Interpolate", "MVN
 
 
 def count_flops(
-    op_type: str,
-    inputs: Sequence[Shape],
-    outputs: Sequence[Shape],
-    attributes: Mapping[str, Any] | None = None,
+    op_type: str, inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Mapping[str, Any] | None = None
 ) -> float:
     """Return the floating-point operations of one op, from the static shapes of its input and output ports.
 

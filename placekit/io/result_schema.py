@@ -203,8 +203,7 @@ class DirectionsModel(Strict, _Certificate):
 
 
 CertificateModel = Annotated[
-    NoDeviceModel | SharedWorkModel | PricesModel | DirectionsModel,
-    Field(discriminator="kind"),
+    NoDeviceModel | SharedWorkModel | PricesModel | DirectionsModel, Field(discriminator="kind")
 ]
 
 

@@ -6,15 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidProblemError
-from placekit.plotting.canvas import (
-    COLORS,
-    axes_or_new,
-    legend_above,
-    new_figure,
-    plain_label,
-    time_scale,
-    time_text,
-)
+from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, new_figure, plain_label, time_scale, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

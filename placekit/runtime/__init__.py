@@ -21,11 +21,7 @@ __all__ = ["load"]
 
 
 def load(
-    folder: str | Path,
-    *,
-    queue_size: int | None = None,
-    record: int = 0,
-    cache_dir: str | Path | None = None,
+    folder: str | Path, *, queue_size: int | None = None, record: int = 0, cache_dir: str | Path | None = None
 ) -> Pipeline:
     """Return the pipeline in a folder, compiled and ready.
 

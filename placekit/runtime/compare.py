@@ -185,10 +185,7 @@ class PlacementTiming:
         """Return what was measured of the last samples, and what was predicted for as many, as a Chrome trace."""
         measured = self.placed.stage_times_s, self.placed.stage_members
         predicted = predicted_stage_times(
-            self.stages,
-            self.prediction.stage_s,
-            max(1, len(measured[0])),
-            is_serial=self.executor == "serial",
+            self.stages, self.prediction.stage_s, max(1, len(measured[0])), is_serial=self.executor == "serial"
         )
         return timing_trace(self.stage_names, self.team_names, measured, predicted)
 

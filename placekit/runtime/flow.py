@@ -103,12 +103,7 @@ def wire(plan: StagePlan, queue_size: int) -> Wiring:
     for node in range(count + 1):
         around = sum(ahead_at[level[node] : level[node] + span[node] + 1])
         depth[node] += min(around, most)
-    return Wiring(
-        tuple(tuple(sorted(each)) for each in reads),
-        tuple(map(tuple, consumers)),
-        tuple(depth),
-        writer,
-    )
+    return Wiring(tuple(tuple(sorted(each)) for each in reads), tuple(map(tuple, consumers)), tuple(depth), writer)
 
 
 def samples_ahead(team: Sequence[Device]) -> int:

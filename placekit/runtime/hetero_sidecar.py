@@ -21,12 +21,7 @@ from placekit.cost_models.openvino.machine import format_cores, usable_cores
 from placekit.io.atomic import write_json, write_text
 from placekit.io.model import ModelSource
 from placekit.io.openvino_graph import short_reason
-from placekit.model.errors import (
-    DeviceUnavailableError,
-    ExecutionError,
-    PlacekitError,
-    UnsupportedProblemError,
-)
+from placekit.model.errors import DeviceUnavailableError, ExecutionError, PlacekitError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.runtime.hetero_script import fold_constants, set_affinities

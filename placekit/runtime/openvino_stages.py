@@ -62,10 +62,7 @@ def plan_openvino_stages(source: ModelSource, placement: Placement, platform: Pl
 
 
 def _parts(
-    model: openvino.Model,
-    placement: Placement,
-    teams: Mapping[int, tuple[Device, ...]],
-    label_of_op: NDArray[np.int64],
+    model: openvino.Model, placement: Placement, teams: Mapping[int, tuple[Device, ...]], label_of_op: NDArray[np.int64]
 ) -> tuple[PlacedStage, ...]:
     device_of_label = dict(zip(label_of_op.tolist(), placement.device_of_op.tolist(), strict=True))
     parts = split_model(model, dict(zip(placement.op_names, label_of_op.tolist(), strict=True)))

@@ -75,12 +75,7 @@ def require_equal_outputs(ready: ReadyPlan, executor: Executor, *, seed: int = 0
     return found
 
 
-def check_placement(
-    ready: ReadyPlan,
-    *,
-    inputs: Sequence[Any] | None = None,
-    seed: int = 0,
-) -> OutputCheck:
+def check_placement(ready: ReadyPlan, *, inputs: Sequence[Any] | None = None, seed: int = 0) -> OutputCheck:
     """Run the stages one after another, and compare every tensor that leaves one with the whole model on one device.
 
     Where teams work, the same sample is run again until every member has had it. Without `inputs`, tensors of the

@@ -69,13 +69,7 @@ class TensorCheck:
 
     @classmethod
     def compared(
-        cls,
-        name: str,
-        stage: str,
-        expected: NDArray[Any],
-        found: NDArray[Any],
-        precision: str,
-        noise: float = 0.0,
+        cls, name: str, stage: str, expected: NDArray[Any], found: NDArray[Any], precision: str, noise: float = 0.0
     ) -> TensorCheck:
         """Compare with what `precision` allows; in f32 `noise`, what a reference differs from itself, raises that."""
         errors = relative_errors(expected, found)
