@@ -171,12 +171,11 @@ class ModelSource:
 
 def reader_of(path: Path) -> Any:
     """Return the module that reads a file; it has the two functions named at `_READERS`."""
-    try:
-        module = _READERS[path.suffix.lower()]
-    except KeyError:
+    module = _READERS.get(path.suffix.lower())
+    if module is None:
         raise InvalidFileError(
             f"{path}: no reader for the suffix {path.suffix!r}; models are read from {', '.join(MODEL_SUFFIXES)}"
-        ) from None
+        )
     if not path.is_file():
         raise InvalidFileError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
     return importlib.import_module(module)

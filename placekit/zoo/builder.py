@@ -196,16 +196,12 @@ def _export(entry: ZooEntry, values: Mapping[str, Value], seed: int, output: Pat
             temporary.replace(output)
 
 
-def _example(name: str, shape: tuple[int, ...], values: Mapping[str, Value]) -> torch.Tensor:
+def _example(name: str, shape: tuple[int, ...], values: Mapping[str, Any]) -> torch.Tensor:
     import torch
 
     if name == "attention_mask":
         return torch.ones(shape, dtype=torch.int64)
-    if name == "input_ids":
-        vocabulary = values["vocabulary"]
-        assert isinstance(vocabulary, int)
-        return torch.randint(0, vocabulary, shape)
-    return torch.randn(shape)
+    return torch.randint(0, values["vocabulary"], shape) if name == "input_ids" else torch.randn(shape)
 
 
 def _save(model: openvino.Model, output: Path, *, half: bool) -> None:

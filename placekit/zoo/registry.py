@@ -209,10 +209,9 @@ ZOO: Mapping[str, ZooEntry] = MappingProxyType({entry.name: entry for entry in _
 
 def entry_of(name: str) -> ZooEntry:
     """Return the row of the model called `name`."""
-    try:
-        return ZOO[name]
-    except KeyError:
-        raise UnknownNameError(f"no zoo model {name!r}; models are {', '.join(ZOO)}") from None
+    if name not in ZOO:
+        raise UnknownNameError(f"no zoo model {name!r}; models are {', '.join(ZOO)}")
+    return ZOO[name]
 
 
 def bytes_to_build(name: str, values: Mapping[str, Any]) -> float:
