@@ -78,7 +78,7 @@ class _KernelFiles(IndexDataCacheFile):
             return {}
 
 
-def _sources(function: Any) -> frozenset[Source]:
+def sources_of(function: Any) -> frozenset[Source]:
     """Return the module of a kernel, and those of all kernels that it can call."""
     file = Path(function.__code__.co_filename)
     own = set[Source]()
@@ -90,6 +90,6 @@ def _sources(function: Any) -> frozenset[Source]:
 
 def keep_files(dispatcher: Any, say: Callable[[str], None]) -> None:
     """Let a kernel that is cached have its files as this module keeps them; `say` tells the user of a full disk."""
-    dispatcher.sources = _sources(dispatcher.py_func)
+    dispatcher.sources = sources_of(dispatcher.py_func)
     if hasattr(dispatcher._cache, "_cache_file"):
         dispatcher._cache._cache_file = _KernelFiles(dispatcher._cache._cache_file, dispatcher.sources, say)

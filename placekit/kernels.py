@@ -109,8 +109,9 @@ def njit(function: Any = None, *, inner: bool = False, inline: bool = False, all
         True for a function that kernels call, and Python only in tests: it is not compiled for calls from Python, which
         takes as long as the function itself where it has tuples of many arrays.
     inline
-        True to inline the function into every kernel that calls it: a call with a tuple of many arrays copies the
-        descriptors of all of them, which takes longer than what a small function does. Such a function is an inner one.
+        True to inline the function into every kernel that calls it: for small functions that are called often. Such a
+        function is an inner one. Tuples of many arrays go by reference (:mod:`placekit.kernel_tuples`), or the call
+        takes longer than what a small function does.
     allocates
         False for a function that is called millions of times with such tuples, and makes no array: no reference is
         counted, so the caller keeps all arrays alive.

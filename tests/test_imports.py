@@ -111,7 +111,7 @@ def test_running_needs_no_solver() -> None:
     assert not wrong
 
 
-CORE_ROOMS = ("machine", "kernel_cache", "kernels", "model", "solve.plugins", "objectives", "solve")
+CORE_ROOMS = ("machine", "kernel_cache", "kernels", "kernel_tuples", "model", "solve.plugins", "objectives", "solve")
 """Parts of the core, lowest first: everything else in ``placekit/`` may import them, and they nothing else."""
 
 

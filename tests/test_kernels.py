@@ -9,15 +9,17 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from list_kernels import GROUPS, solve_by_all_methods, spell_type, written
 from numba import typeof
 from numba.core import event, types
+from numpy.typing import NDArray
 
 import placekit as pk
+from placekit.kernel_tuples import by_reference
 from placekit.kernels import LIST, MORE, Clock, compiling, groups, kernels_of, njit, prepare, read_type
 from placekit.solve.run import Run
 from placekit.solvers.throughput.local_search.state import State
@@ -235,6 +237,46 @@ def test_a_kernel_is_compiled_anew_when_what_it_calls_has_changed(tmp_path: Path
             f"from placekit.kernels import njit\n@njit(inline=True)\ndef part_of(x):\n    return {factor} * x\n"
         )
         assert run(tmp_path, "import kernels").stdout == f"{factor + 1}.0\n"
+
+
+class Inner(NamedTuple):
+    """A tuple with a flag and an array."""
+
+    is_on: bool
+    x: NDArray[np.float64]
+
+
+class Outer(NamedTuple):
+    """A tuple with a tuple."""
+
+    y: NDArray[np.int64]
+    inner: Inner
+
+
+def test_kernels_pass_named_tuples_by_reference() -> None:
+    """Attributes are those of the tuple, what is written to its arrays stays, and Python gets the tuple itself."""
+
+    @njit(inner=True, allocates=False)
+    def add(inner: Inner, y: NDArray[np.int64]) -> None:
+        for i in range(len(y)):
+            inner.x[i] += y[i] if inner.is_on else -y[i]
+
+    @njit(inner=True, allocates=False)
+    def twice(outer: Outer) -> None:
+        add(outer.inner, outer.y)
+        add(outer.inner, outer.y)
+
+    @njit(allocates=False)
+    def run_twice(outer: Outer) -> float:
+        outer = by_reference(outer)
+        twice(outer)
+        return float(outer.inner.x[1])
+
+    for is_on, shown in ((True, [2.0, 5.0]), (False, [-2.0, -3.0])):
+        outer = Outer(np.array([1, 2]), Inner(is_on, np.array([0.0, 1.0])))
+        assert by_reference(outer) is outer
+        assert run_twice(outer) == shown[1]
+        assert outer.inner.x.tolist() == shown
 
 
 def test_literals_make_no_kernel_of_their_own() -> None:

@@ -183,7 +183,7 @@ def send(
                 arrival_s[t, d] = bus[a]
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def decode(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -224,7 +224,7 @@ def decode(
     return makespan(flat, device, timeline.finish_s, free)
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def begin_at(
     flat: SequenceProblem,
     device: NDArray[np.int64],

@@ -16,6 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.kernel_tuples import by_reference
 from placekit.kernels import njit
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.proposals import propose
@@ -84,6 +85,7 @@ def anneal(
     -----
     O(ops + edges) per proposal, at worst.
     """
+    flat, walk = by_reference(flat), by_reference(walk)
     np.random.seed(seed)  # noqa: NPY002  # numba's own generator
     value = settle(flat, walk, 0, len(walk.sequence))
     trace(flat, walk)

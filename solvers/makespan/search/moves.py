@@ -10,7 +10,7 @@ from placekit.solvers.makespan.schedule.sequence import SequenceProblem, ready_t
 from placekit.solvers.makespan.search.walk import NUM_CHANGED, SEGMENT_END, SEGMENT_START, STAMP, Walk, place, undo
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     """Move class `c` to `d` without a check of its memory; return the first position touched."""
     begin, end = flat.class_offsets[c], flat.class_offsets[c + 1]
@@ -37,7 +37,7 @@ def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     return _log_and_place(flat, walk, c, d)
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -> int:
     """Move the class of op `v` to device `d`, and the classes of some ops on `d` to the former device of `v`.
 
@@ -58,7 +58,7 @@ def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -
     return first
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> int:
     """Move op `v` and up to `size` ops connected with `v` on the same device to `d`.
 
@@ -102,7 +102,7 @@ def _save(walk: Walk, low: int, high: int) -> None:
     walk.counters[SEGMENT_START], walk.counters[SEGMENT_END] = low, high
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def window(flat: SequenceProblem, walk: Walk, v: int) -> tuple[int, int]:
     """Return the first and the last position that op `v` can take while the others keep their order."""
     low, high = 0, len(walk.sequence) - 1
@@ -131,7 +131,7 @@ def shift(walk: Walk, v: int, to: int) -> int:
     return min(i, to)
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Move op `v`, just sent to a new device, behind the arrival of its inputs; return the first position touched."""
     low, high = window(flat, walk, v)
@@ -144,7 +144,7 @@ def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
     return shift(walk, v, to)
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
     """Move op `v` and its predecessors before the earlier op `u`; return the first position touched.
 
@@ -166,7 +166,7 @@ def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
     return low
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
     """Move op `u` and its successors behind the later op `v`; return the first position touched, or -1."""
     low, high = int(walk.position[u]), int(walk.position[v]) + 1
@@ -187,7 +187,7 @@ def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
     return low
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def _partition(walk: Walk, low: int, high: int, stamp: int, marked_first: bool) -> None:
     """Partition a stretch of the sequence by mark, stably."""
     at, num_kept = low, 0

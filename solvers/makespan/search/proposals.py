@@ -101,7 +101,7 @@ def _near(walk: Walk, v: int, reach: int) -> int:
     return int(walk.sequence[min(max(i, 0), len(walk.sequence) - 1)])
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Exchange op `v` with the best of a few random ops near it."""
     classes, a = flat.instance.class_of_op, walk.device[v]
@@ -118,7 +118,7 @@ def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
     return exchange(flat, walk, v, walk.device[partner], 1)
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def _trade(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Trade the longest of a few ops near op `v` for several ops on a random device.
 
@@ -178,7 +178,7 @@ def _draw(why: int) -> int:
     return EXCHANGE
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def propose(flat: SequenceProblem, walk: Walk) -> int:
     """Make a random proposal; return the first position touched, or -1 (some of it may be logged all the same)."""
     v, u, why = _choose(walk)

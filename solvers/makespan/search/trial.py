@@ -32,7 +32,7 @@ from placekit.solvers.makespan.schedule.sequence import (
 from placekit.solvers.makespan.search.walk import NUM_CHANGED, Walk
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def keeps(
     flat: SequenceProblem, walk: Walk, first: int, end: int, limit_s: float, value_s: float, weight: float
 ) -> tuple[bool, int]:
@@ -85,7 +85,7 @@ def keeps(
     return value + weight * max(total, 0.0) / num_ops <= limit_s, num_ops
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def leaves(flat: SequenceProblem, walk: Walk, first: int, end: int, free_s: NDArray[np.float64]) -> float:
     """Return the longest path through the positions from `first` to before `end`, which have been scheduled.
 

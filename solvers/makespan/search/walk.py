@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.kernel_tuples import by_reference
 from placekit.kernels import njit
 from placekit.solvers.makespan.schedule.sequence import (
     SequenceProblem,
@@ -106,6 +107,7 @@ def empty_walk(flat: SequenceProblem) -> Walk:
 @njit(allocates=False)
 def load(flat: SequenceProblem, walk: Walk, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> float:
     """Set `walk` to a placement ``[V]`` and a topological order ``[V]``; return its makespan in seconds."""
+    flat, walk = by_reference(flat), by_reference(walk)
     for i in range(len(sequence)):
         walk.device[i] = device[i]
         walk.sequence[i] = sequence[i]
@@ -118,7 +120,7 @@ def load(flat: SequenceProblem, walk: Walk, device: NDArray[np.int64], sequence:
     return settle(flat, walk, 0, len(sequence))
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def settle(flat: SequenceProblem, walk: Walk, first: int, end: int) -> float:
     """Accept the proposal, which changed only positions from `first` to before `end`.
 
@@ -177,7 +179,7 @@ def place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> None:
         walk.device[flat.class_ops[i]] = d
 
 
-@njit(inline=True, allocates=False)
+@njit(inner=True, allocates=False)
 def trace(flat: SequenceProblem, walk: Walk) -> None:
     """Fill `path` and `why` with one critical path of the state. O(ops + edges on it)."""
     timeline, device = walk.timeline, walk.device
