@@ -1,4 +1,4 @@
-"""What figures share: axes that touch no figure of whoever calls, units, labels, lanes, and figures as files."""
+"""Axes that touch no figure of whoever calls; units, labels and lanes that figures share; figures as files."""
 
 from __future__ import annotations
 
