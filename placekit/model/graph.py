@@ -98,9 +98,7 @@ def topological_order(
     followed to its end before the next. Ties by lowest index. Also returned are the nodes that could not be ordered
     because they lie on or behind a cycle: none in a DAG.
     """
-    by_sender = np.argsort(senders, kind="stable")
-    offsets = np.searchsorted(senders[by_sender], np.arange(num_nodes + 1)).tolist()
-    targets = receivers[by_sender].tolist()
+    offsets, targets = (each.tolist() for each in csr_lists(senders, receivers, num_nodes))
     waiting = np.bincount(receivers, minlength=num_nodes).tolist()
     ready = deque(node for node in range(num_nodes) if waiting[node] == 0)
     order = []

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import number_by_first, sum_by, topological_order
+from placekit.model.graph import csr_lists, number_by_first, sum_by, topological_order
 from placekit.model.placement import Violation
 from placekit.objectives.base import Objective, Schedule, Score
 
@@ -102,9 +102,8 @@ class OffloadLatency(Objective):
 
         duration = sum_by(unit, times, num_units) + transfer_of_unit
         start = [0.0] * num_units
-        by_sender = np.argsort(senders, kind="stable")
-        first = np.searchsorted(senders[by_sender], np.arange(num_units + 1)).tolist()
-        waiting, takes = receivers[by_sender].tolist(), duration.tolist()
+        first, waiting = (each.tolist() for each in csr_lists(senders, receivers, num_units))
+        takes = duration.tolist()
         for u in order.tolist():
             end = start[u] + takes[u]
             for v in waiting[first[u] : first[u + 1]]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity, edges_along_order
+from placekit.model.graph import csr_lists
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
@@ -144,13 +145,11 @@ def _host_times(contraction: Contraction, hosts: tuple[int, ...]) -> tuple[NDArr
     has_input, has_output = np.zeros(graph.num_ops, dtype=bool), np.zeros(graph.num_ops, dtype=bool)
     has_output[graph.senders[crossing]] = True
     has_input[graph.receivers[crossing]] = True
-    members = np.argsort(contraction.class_of_op, kind="stable")
-    ends = np.cumsum(sizes)
+    op_at, members = csr_lists(contraction.class_of_op, np.arange(graph.num_ops), num_classes)
     edge_class = np.where(crossing, -1, contraction.class_of_op[graph.senders])
-    by_class = np.argsort(edge_class, kind="stable")
-    edge_at = np.searchsorted(edge_class[by_class], np.arange(num_classes + 1))
+    edge_at, by_class = csr_lists(edge_class, np.arange(len(edge_class)), num_classes)
     for c in np.flatnonzero(sizes > 1).tolist():
-        ops = members[ends[c] - sizes[c] : ends[c]]
+        ops = members[op_at[c] : op_at[c + 1]]
         inside = by_class[edge_at[c] : edge_at[c + 1]]
         local = {op: i for i, op in enumerate(ops.tolist())}
         u = np.array([local[op] for op in graph.senders[inside].tolist()], dtype=np.int64)

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array, csr_array, hstack
 
+from placekit.model.graph import all_by
 from placekit.solve.certificates import SharedWork
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks
@@ -120,8 +121,7 @@ def share_out(
     a second for 250 ops.
     """
     num_ops, num_groups = time_s.shape
-    can = np.ones((int(class_of_op.max()) + 1, num_groups), dtype=bool)
-    np.logical_and.at(can, class_of_op, np.isfinite(time_s))
+    can = all_by(class_of_op, np.isfinite(time_s), int(class_of_op.max()) + 1)
     if not can.any(axis=1).all() or not limit_s > 0:
         return None
     fewer = int(np.sqrt(MAX_COEFFICIENTS / (num_ops * num_groups)))

@@ -46,6 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
+from placekit.model.graph import all_by, csr_lists
 from placekit.objectives.makespan.heaps import pop, push
 from placekit.solve.stop import is_wanted
 from placekit.solvers.makespan.schedule.tasks import Tasks, representatives
@@ -129,10 +130,8 @@ def _close(
 ) -> Tasks:
     """Close the devices on which an op of a class, or the whole class, is too late or does not fit."""
     class_bytes = np.bincount(tasks.class_of_op, weights=tasks.memory_bytes, minlength=tasks.num_classes)
-    class_open = class_bytes[:, None] <= tasks.limit_bytes
-    np.logical_and.at(class_open, tasks.class_of_op, is_open)
-    by_class = np.argsort(tasks.class_of_op, kind="stable")
-    offsets = np.searchsorted(tasks.class_of_op[by_class], np.arange(tasks.num_classes + 1))
+    class_open = (class_bytes[:, None] <= tasks.limit_bytes) & all_by(tasks.class_of_op, is_open, tasks.num_classes)
+    offsets, by_class = csr_lists(tasks.class_of_op, np.arange(len(tasks.class_of_op)), tasks.num_classes)
     for c in np.flatnonzero(np.diff(offsets) > 1).tolist():
         ops = by_class[offsets[c] : offsets[c + 1]]
         for d in np.flatnonzero(class_open[c]).tolist():
@@ -154,15 +153,9 @@ class _Lists(NamedTuple):
     def of(
         cls, senders: NDArray[np.int64], receivers: NDArray[np.int64], delay_s: NDArray[np.float64], num_ops: int
     ) -> _Lists:
-        by_sender, by_receiver = np.argsort(senders, kind="stable"), np.argsort(receivers, kind="stable")
-        places = np.arange(num_ops + 1)
-        return cls(
-            np.searchsorted(receivers[by_receiver], places),
-            senders[by_receiver],
-            np.searchsorted(senders[by_sender], places),
-            receivers[by_sender],
-            np.ascontiguousarray(delay_s[by_sender]),
-        )
+        in_offsets, before = csr_lists(receivers, senders, num_ops)
+        out_offsets, by_sender = csr_lists(senders, np.arange(len(senders)), num_ops)
+        return cls(in_offsets, before, out_offsets, receivers[by_sender], np.ascontiguousarray(delay_s[by_sender]))
 
 
 @njit(inner=True)

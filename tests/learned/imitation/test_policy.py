@@ -30,7 +30,7 @@ from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import BestOrder, placed_rank
 
 NUMBERS = [0, 1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3))]
-"""Which problems of a family are tried."""
+"""Problems of a family that are tried, by number."""
 
 
 @pytest.fixture(scope="module")
