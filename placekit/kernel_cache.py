@@ -21,8 +21,7 @@ import os
 import secrets
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 from numba.core.bytecode import FunctionIdentity
@@ -41,14 +40,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_number_functions)
 
 
-Source: TypeAlias = tuple[str, int, int]
-"""A module, the nanosecond of its file's last change, and the bytes of that."""
-
-
 class _KernelFiles(IndexDataCacheFile):
     """The files of one kernel, made from numba's."""
 
-    def __init__(self, files: IndexDataCacheFile, sources: frozenset[Source], say: Callable[[str], None]) -> None:
+    def __init__(self, files: IndexDataCacheFile, sources: frozenset[Any], say: Callable[[str], None]) -> None:
         vars(self).update(vars(files))
         self._say = say
         self._source_stamp = sources
@@ -78,18 +73,10 @@ class _KernelFiles(IndexDataCacheFile):
             return {}
 
 
-def sources_of(function: Any) -> frozenset[Source]:
-    """Return the module of a kernel, and those of all kernels that it can call."""
-    file = Path(function.__code__.co_filename)
-    own = set[Source]()
-    if file.is_file():
-        state = file.stat()
-        own.add((function.__module__, state.st_mtime_ns, state.st_size))
-    return frozenset(own).union(*(getattr(each, "sources", ()) for each in function.__globals__.values()))
+def keep_files(dispatcher: Any, sources: frozenset[Any], say: Callable[[str], None]) -> None:
+    """Let a cached kernel have its files as this module keeps them: fresh as long as `sources` are the same.
 
-
-def keep_files(dispatcher: Any, say: Callable[[str], None]) -> None:
-    """Let a kernel that is cached have its files as this module keeps them; `say` tells the user of a full disk."""
-    dispatcher.sources = sources_of(dispatcher.py_func)
+    `say` tells the user of a full disk.
+    """
     if hasattr(dispatcher._cache, "_cache_file"):
-        dispatcher._cache._cache_file = _KernelFiles(dispatcher._cache._cache_file, dispatcher.sources, say)
+        dispatcher._cache._cache_file = _KernelFiles(dispatcher._cache._cache_file, sources, say)

@@ -14,7 +14,7 @@ from numba.core import types
 from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
 
-from placekit.kernel_cache import sources_of
+from placekit.kernels import source_of
 
 Tuple = TypeVar("Tuple")
 
@@ -31,7 +31,7 @@ def by_reference(value: Tuple) -> Tuple:
     return value
 
 
-vars(by_reference)["sources"] = sources_of(by_reference)  # kernels that call it are compiled anew with this file
+vars(by_reference)["source"] = source_of(by_reference)  # kernels that call it are compiled anew with this file
 
 
 class Reference(types.Type):

@@ -1,15 +1,14 @@
 """Compiled kernels: one decorator, and `prepare`, which compiles what a solve needs before its clock starts.
 
-`njit` is ``numba.njit(cache=True, nogil=True)``. Machine code is kept on disk, once per installation, and
-:mod:`placekit.kernel_cache` mends what numba's own cache gets wrong.
+`njit` is ``numba.njit(cache=True, nogil=True)``, but numba is not imported before a kernel is called. Machine code is
+kept on disk, once per installation, and :mod:`placekit.kernel_cache` mends what numba's own cache gets wrong. A few ops
+are simulated without numba (`interpreted`).
 
 Numba learns the types of a kernel's arguments when the kernel is called. `LIST` holds the types beforehand, for each
 objective; ``make kernels`` writes it. `prepare` compiles the listed kernels in processes of their own: first those that
 ``auto`` needs for an ordinary model, and when one of the others is called, those, too (`MORE`). A kernel that is not
 listed is compiled when it is called. The clocks of all solves stand still while a kernel is compiled or loaded from
 disk: a time limit is solving time.
-
-This module imports numba only where a kernel is defined.
 """
 
 from __future__ import annotations
@@ -24,15 +23,18 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache, partial
-from importlib import import_module, metadata
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property, partial, update_wrapper
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar, overload
+from types import FunctionType
+from typing import Any, TypeAlias, TypeVar, overload
 from uuid import uuid4
+
+import numpy as np
 
 from placekit.machine import num_usable_cpus
 
@@ -41,6 +43,8 @@ LIST = Path(__file__).with_name("kernels.json")
 """
 MAX_PROCESSES = 4
 """Processes that compile; each takes a quarter of a gigabyte."""
+FEW_OPS = 12
+"""Problems of so many ops are mostly solved by enumeration, without compiled kernels."""
 LEARNED, TRAINING_PLAN = "learned", "training-plan"
 """What the list names beside objectives: kernels of the learned methods, and of training plans."""
 
@@ -118,43 +122,113 @@ def njit(function: Any = None, *, inner: bool = False, inline: bool = False, all
     """
     if function is None:
         return partial(njit, inner=inner, inline=inline, allocates=allocates)
-    numba = _numba()
-    inner |= inline
-    options = {"nogil": True, "no_cfunc_wrapper": True, "forceinline": inline}  # cfunc: for functions as values
-    options |= {} if allocates else {"_nrt": False}
-    for_python: Any = numba.njit(**options)(function) if inner else None  # as tests call it
-    options |= {"no_cpython_wrapper": True} if inner else {}
-    try:
-        dispatcher: Any = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder
-        say_once(
-            "no folder for compiled kernels can be written; NUMBA_CACHE_DIR names one. Every process compiles anew"
-        )
-        dispatcher = numba.njit(**options)(function)
-    if not hasattr(dispatcher, "compile"):  # NUMBA_DISABLE_JIT
-        return function
-    from placekit.kernel_cache import keep_files
+    return Kernel(function, inner, inline, allocates)
 
-    keep_files(dispatcher, say_once)
-    compile_now, unliteral = dispatcher.compile, numba.types.unliteral
 
-    def compile_counted(signature: Any) -> Any:
-        arguments = tuple(unliteral(each) for each in signature)  # or f(x, 0) and f(x, n) are compiled twice
-        if getattr(_here, "is_compiling", False):
-            return compile_now(arguments)
-        _here.is_compiling, begin_s = True, perf_counter()
+class Kernel:
+    """A function that numba compiles; numba is imported when it is first called."""
+
+    def __init__(self, function: Callable[..., Any], inner: bool, inline: bool, allocates: bool) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self.source = source_of(function)
+        self._is_inner = inner or inline
+        self._options = {
+            "nogil": True,
+            "no_cfunc_wrapper": True,
+            "forceinline": inline,
+        }  # cfunc: for functions as values
+        self._options |= {} if allocates else {"_nrt": False}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call numba's dispatcher, or within `interpreted` the function."""
+        if getattr(_here, "is_interpreted", False):
+            return self.py_func(*arguments)
+        return self.dispatcher(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        """Look into the dispatcher: where a kernel calls another one, numba asks for `_numba_type_`."""
+        return getattr(self.dispatcher, name)
+
+    @property
+    def sources(self) -> frozenset[Source]:
+        """States of its file, and of the files of all kernels that it can call, when they were imported."""
+        found, todo = set[Any]([self]), [self]
+        while todo:
+            for called in todo.pop().py_func.__globals__.values():
+                if isinstance(called, Kernel) and called not in found:
+                    found.add(called)
+                    todo.append(called)
+                elif isinstance(called, FunctionType) and hasattr(called, "source"):  # numba has its compiled form
+                    found.add(called)
+        return frozenset(each.source for each in found if each.source is not None)
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """Numba's dispatcher of the function; the function itself under ``NUMBA_DISABLE_JIT``."""
+        numba, function, options = _numba(), self.py_func, self._options
+        for_python: Any = numba.njit(**options)(function) if self._is_inner else None  # as tests call it
+        options |= {"no_cpython_wrapper": True} if self._is_inner else {}
         try:
-            with preparing:
-                prepare(*_take_later(function.__module__, function.__name__))
-                return (for_python.compile if inner else compile_now)(arguments)
-        finally:
-            _here.is_compiling = False
-            used.setdefault((function, arguments), perf_counter() - begin_s)
+            dispatcher: Any = numba.njit(cache=True, **options)(function)
+        except RuntimeError:  # no folder
+            say_once(
+                "no folder for compiled kernels can be written; NUMBA_CACHE_DIR names one. Every process compiles anew"
+            )
+            dispatcher = numba.njit(**options)(function)
+        if not hasattr(dispatcher, "compile"):  # NUMBA_DISABLE_JIT
+            return function
+        from placekit.kernel_cache import keep_files
 
-    dispatcher.compile = compile_counted
-    if inner:  # numba shall not call what has no wrapper, but ask for it to be compiled
-        dispatcher._insert = lambda *_, **__: None
-    return dispatcher
+        keep_files(dispatcher, self.sources, say_once)
+        compile_now, unliteral = dispatcher.compile, numba.types.unliteral
+
+        def compile_counted(signature: Any) -> Any:
+            arguments = tuple(unliteral(each) for each in signature)  # or f(x, 0) and f(x, n) are compiled twice
+            if getattr(_here, "is_compiling", False):
+                return compile_now(arguments)
+            _here.is_compiling, begin_s = True, perf_counter()
+            try:
+                with preparing:
+                    prepare(*_take_later(function.__module__, function.__name__))
+                    return (for_python.compile if self._is_inner else compile_now)(arguments)
+            finally:
+                _here.is_compiling = False
+                used.setdefault((function, arguments), perf_counter() - begin_s)
+
+        dispatcher.compile = compile_counted
+        if self._is_inner:  # numba shall not call what has no wrapper, but ask for it to be compiled
+            dispatcher._insert = lambda *_, **__: None
+        return dispatcher
+
+
+Source: TypeAlias = tuple[str, int, int]
+"""A module, the nanosecond of its file's last change, and the bytes of that."""
+
+
+def source_of(function: Callable[..., Any]) -> Source | None:
+    """Return the state of a function's file; None if it has none."""
+    with suppress(OSError):
+        state = Path(function.__code__.co_filename).stat()
+        return function.__module__, state.st_mtime_ns, state.st_size
+    return None
+
+
+@contextmanager
+def interpreted(is_little_work: bool) -> Iterator[None]:
+    """Run kernels as Python where there is little to do and this process has not needed numba yet.
+
+    Importing numba and loading a kernel takes longer than to simulate a few ops. Results are the same, bit by bit.
+    """
+    if not is_little_work or "numba" in sys.modules:
+        yield
+        return
+    _here.is_interpreted = True
+    try:
+        with np.errstate(all="ignore"):  # as kernels do
+            yield
+    finally:
+        _here.is_interpreted = False
 
 
 def _take_later(module: str, name: str) -> list[str]:
@@ -166,7 +240,8 @@ def _take_later(module: str, name: str) -> list[str]:
 
 
 _later: set[str] = set()
-"""Names from `MORE` of the objectives that were prepared; their kernels are compiled when the first is called."""
+"""What is to be prepared when one of its kernels is called: `MORE` of the objectives that were prepared, and those of
+`prepare_when_called`."""
 _here = threading.local()
 """Of a thread: ``is_compiling`` while it compiles a kernel, so that what the kernel calls is not taken for `used`."""
 
@@ -221,12 +296,19 @@ def prepare(*groups: str, on_progress: Callable[[int, int], None] | None = None)
             len(todo), " and ".join(dict.fromkeys(each.removeprefix(MORE) for each in missing)),
         )  # fmt: skip
         with compiling:
-            files = _compile(todo, on_progress)
+            # one is there sooner than a process of its own would be
+            files = _compile(todo, on_progress) if len(todo) > 1 else {todo[0]: _compile_here(todo[0])}
         for each in missing:
             kernels = kernels_of(each)
             if all(kernel in files for kernel in kernels):
                 found = sorted({files[kernel] for kernel in kernels} - {""})
                 _write(_ready_file(folder, each), json.dumps({"stamp": _stamp(), "files": found}))
+
+
+def prepare_when_called(*names: str) -> None:
+    """`prepare` what is named when the first of its kernels is called: a small problem may need none."""
+    with _lock:
+        _later.update(set(names) & set(groups()))
 
 
 _lock = threading.Lock()
@@ -286,6 +368,8 @@ def _is_ready(folder: Path, group: str) -> bool:
 @cache
 def _stamp() -> str:
     """Return what changes when a kernel has to be compiled anew: versions, and the files with kernels."""
+    from importlib import metadata  # tens of milliseconds
+
     folder = Path(__file__).parent
     files = [folder.joinpath(*module.split(".")[1:]).with_suffix(".py") for module in _listed()["modules"]]
     states = [(found.st_mtime_ns, found.st_size) for found in (file.stat() for file in [LIST, *files])]
@@ -355,15 +439,23 @@ def work() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what modules print is no answer
     for line in sys.stdin:
-        file = ""
-        with suppress(Exception):  # whoever calls the kernel sees the error
-            module, name, kinds = json.loads(line)
-            kernel = getattr(import_module(module), name)
-            _here.is_compiling = True  # alone
-            kernel.compile(tuple(map(read_type, kinds)))
-            file = kernel._cache._cache_file._index_path
-        answers.write(file + "\n")
+        answers.write(_compile_here(line) + "\n")
         answers.flush()
+
+
+def _compile_here(listed: str) -> str:
+    """Compile a kernel of `kernels_of`; return its index file, empty if it cannot be compiled."""
+    is_compiling, _here.is_compiling = getattr(_here, "is_compiling", False), True  # nothing else is prepared for it
+    try:
+        module, name, kinds = json.loads(listed)
+        kernel = getattr(import_module(module), name)
+        kernel.compile(tuple(map(read_type, kinds)))
+        return str(kernel._cache._cache_file._index_path)
+    except Exception as error:  # whoever calls the kernel sees it
+        logger.debug("kernel %s cannot be compiled beforehand: %r", listed, error)
+        return ""
+    finally:
+        _here.is_compiling = is_compiling
 
 
 _ARRAY = re.compile(r"(readonly )?(\w+)\[(\d)([CFA])\]")

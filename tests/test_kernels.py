@@ -279,6 +279,34 @@ def test_kernels_pass_named_tuples_by_reference() -> None:
         assert outer.inner.x.tolist() == shown
 
 
+SMALL = """
+import sys
+import placekit as pk
+if sys.argv[1] == "compiled":
+    import numba
+graph = pk.OpGraph.from_edges(list("abcde"), [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")])
+times_s = [[2.0, 1.5], [1.0, 1.25], [3.0, 0.7], [0.1, 0.3], [1.1, 0.9]]
+costs = pk.CostTable(("cpu", "gpu"), times_s, [[0.1, 0.2]] * graph.num_tensors, [0] * 5)
+objectives = pk.Makespan(), pk.Makespan(contention=True), pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency()
+for objective in objectives:
+    result = pk.solve(pk.Problem(graph, pk.Platform.of(cpu=2, gpu=1), costs, objective))
+    print(result.objective, result.lower_bound, result.placement.device_of_op, result.placement.step_of_op)
+    print(result.schedule, result.evaluations)
+print(("numba" in sys.modules) == (sys.argv[1] == "compiled"), file=sys.stderr)
+"""
+
+
+def test_a_small_problem_is_solved_without_numba_and_no_differently() -> None:
+    """Every objective: the same answer, bit by bit, as from compiled kernels."""
+    plain, compiled = (
+        subprocess.run([sys.executable, "-c", SMALL, kernels], capture_output=True, text=True, check=True)
+        for kernels in ("plain", "compiled")
+    )
+    assert plain.stdout == compiled.stdout
+    assert plain.stderr == "True\n"
+    assert compiled.stderr.endswith("True\n")  # after what it says of compiling
+
+
 def test_literals_make_no_kernel_of_their_own() -> None:
     """f(x, 0) and f(x, n) are one."""
 

@@ -52,9 +52,9 @@ Flag = bool | Annotated[Whole, Field(ge=0, le=1)]
 
 
 class Strict(BaseModel):
-    """Model that refuses fields it does not have."""
+    """Model that refuses fields it does not have; made ready when a file of its kind is read."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=(), defer_build=True)
 
 
 class Columns(Strict):
@@ -76,4 +76,4 @@ class Columns(Strict):
 class Open(BaseModel):
     """Model of a format that others extend: unknown fields pass."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=(), defer_build=True)

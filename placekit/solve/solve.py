@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from placekit import machine
-from placekit.kernels import LEARNED, prepare
+from placekit.kernels import FEW_OPS, LEARNED, prepare, prepare_when_called
 from placekit.model.errors import InvalidProblemError, ProgramTooLargeError, UnsupportedProblemError
 from placekit.model.placement import Placement, Violation
 from placekit.model.problem import Problem
@@ -94,7 +94,8 @@ def solve(
     reason = why_not(solver, problem)
     if reason is not None:
         raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {reason}")
-    prepare(problem.objective.name, *([LEARNED] if ".learned." in type(solver).__module__ else []))
+    prepare_kernels = prepare_when_called if problem.graph.num_ops <= FEW_OPS else prepare
+    prepare_kernels(problem.objective.name, *([LEARNED] if ".learned." in type(solver).__module__ else []))
     with interruptible(run), wanted_while(lambda: run.should_stop() is None), machine.limited_to(_memory_limit(stop)):
         try:
             infeasible = find_infeasibility(run)

@@ -21,7 +21,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernels import njit
+from placekit.kernels import FEW_OPS, interpreted, njit
 from placekit.objectives.makespan.instance import MakespanInstance
 
 
@@ -69,7 +69,8 @@ def upward_rank(
     O(V + E).
     """
     rank = np.zeros(instance.num_ops)
-    _upward(instance.order, *_edges(instance), time_s, transfer_s, rank)
+    with interpreted(instance.num_ops <= FEW_OPS):
+        _upward(instance.order, *_edges(instance), time_s, transfer_s, rank)
     return rank
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from placekit.kernels import FEW_OPS, interpreted
 from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.kernels import BY_PRIORITY, FIFO, dispatch, list_transfers, run_in_order
 
@@ -64,7 +65,8 @@ def _dispatch(
     num_ops = instance.num_ops
     start, finish, step = np.empty(num_ops), np.empty(num_ops), np.empty(num_ops, dtype=np.int64)
     device = np.array(device_of_op, dtype=np.int64)
-    makespan = dispatch(instance, device, priority, rule, has_contention, start, finish, step)
+    with interpreted(num_ops <= FEW_OPS):
+        makespan = dispatch(instance, device, priority, rule, has_contention, start, finish, step)
     return Timeline(float(makespan), start, finish, step)
 
 
@@ -91,7 +93,8 @@ def simulate_steps(
     queue = np.lexsort((instance.rank, np.asarray(step_of_op)))
     start, finish = np.empty(num_ops), np.empty(num_ops)
     device = np.array(device_of_op, dtype=np.int64)
-    makespan, stuck = run_in_order(instance, device, queue, has_contention, start, finish)
+    with interpreted(num_ops <= FEW_OPS):
+        makespan, stuck = run_in_order(instance, device, queue, has_contention, start, finish)
     if stuck >= 0:
         return int(stuck)
     # stable, and on one device neither starts nor ends fall along the queue: the order of every device is kept
@@ -109,5 +112,6 @@ def transfers_of(
     tensor, target = np.empty(num_edges, dtype=np.int64), np.empty(num_edges, dtype=np.int64)
     start, finish = np.empty(num_edges), np.empty(num_edges)
     device, queue = np.array(device_of_op, dtype=np.int64), np.argsort(run.step_of_op)
-    count = list_transfers(instance, device, queue, run.finish_s, has_contention, tensor, target, start, finish)
+    with interpreted(instance.num_ops <= FEW_OPS):
+        count = list_transfers(instance, device, queue, run.finish_s, has_contention, tensor, target, start, finish)
     return Transfers(tensor[:count], target[:count], start[:count], finish[:count])

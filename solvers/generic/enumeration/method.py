@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernels import preparing
+from placekit.kernels import FEW_OPS, interpreted
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, OffloadLatency
@@ -21,6 +21,7 @@ from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.generic.enumeration.items import Beginnings, Items, items_of
+from placekit.solvers.generic.enumeration.orders import best_order
 from placekit.solvers.generic.enumeration.scores import Score, score_for
 from placekit.solvers.generic.teams.partitions import partitions
 
@@ -190,11 +191,10 @@ def _offer(run: Run, branch: _Branch, places: Beginnings, values: NDArray[np.flo
         device, slot = items.expand(row)
         step = slot if isinstance(problem.objective, OffloadLatency) and items.slot_of_place.any() else None
         if isinstance(problem.objective, Makespan):
-            with preparing:  # needs numba, which no other objective needs here
-                from placekit.solvers.generic.enumeration.orders import best_order
             instance = instance_of(problem)
             most_s = _most_s(run)
-            found = best_order(instance, device, problem.objective.contention, most_s)
+            with interpreted(instance.num_ops <= FEW_OPS // 2):  # exponential
+                found = best_order(instance, device, problem.objective.contention, most_s)
             if found[0] >= most_s:
                 continue
             step = np.argsort(found[1])
