@@ -202,8 +202,21 @@ class DirectionsModel(Strict, _Certificate):
     cases: Annotated[list[OrderedPricesModel | None], Field(min_length=2, max_length=2)]
 
 
+class SeriesModel(Columns, _Certificate):
+    """Cuts, and columns of cases of the segments between them."""
+
+    columns: ClassVar[tuple[str, ...]] = ("segment", "first", "last", "seconds")
+
+    kind: Literal["series"]
+    cuts: Annotated[list[Count], Field(min_length=1)]
+    segment: list[Count]
+    first: list[Count | None]
+    last: list[Count | None]
+    seconds: list[NonNegative]
+
+
 CertificateModel = Annotated[
-    NoDeviceModel | SharedWorkModel | PricesModel | DirectionsModel, Field(discriminator="kind")
+    NoDeviceModel | SharedWorkModel | PricesModel | DirectionsModel | SeriesModel, Field(discriminator="kind")
 ]
 
 

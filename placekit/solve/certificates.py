@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 _PRICES, _ORDER = ("profile", "op", "seconds"), ("sender", "receiver", "seconds")
-"""Columns of prices, and of the prices of an order, in files."""
+_CASE = "segment", "first", "last", "seconds"
+"""Columns of prices, of the prices of an order, and of the cases of a series, in files."""
 
 
 def _columns(rows: Iterable[tuple[Any, ...]], *names: str) -> dict[str, list[Any]]:
@@ -189,12 +190,35 @@ class Directions:
         return cls((first, second))
 
 
-Certificate: TypeAlias = SharedWork | NoDevice | Prices | Directions
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Makespan: ops that lead to one another cut the graph into segments, whose least times add up."""
+
+    kind: ClassVar[str] = "series"
+
+    cuts: tuple[int, ...]  # the ops; segment 0 ends with the first of them, segment 1 begins with it, and so on
+    # (segment, first, last, seconds): least makespan of the segment if its cuts run on devices of the kinds of these;
+    # None where it begins or ends with no cut
+    cases: tuple[tuple[int, int | None, int | None, float], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate as JSON values: the cases as columns."""
+        return {"kind": self.kind, "cuts": list(self.cuts), **_columns(self.cases, *_CASE)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Series:
+        """Return the certificate that `to_dict` wrote (the data must already be validated)."""
+        return cls(tuple(data["cuts"]), _rows(data, *_CASE))
+
+
+Certificate: TypeAlias = SharedWork | NoDevice | Prices | Directions | Series
 
 CertificateSource: TypeAlias = Certificate | Callable[[], Certificate | None] | None
 """A certificate, or what makes it on demand: most bounds are soon replaced by better ones. None for none."""
 
-CERTIFICATES: Mapping[str, type[Certificate]] = {kind.kind: kind for kind in (SharedWork, NoDevice, Prices, Directions)}
+CERTIFICATES: Mapping[str, type[Certificate]] = {
+    kind.kind: kind for kind in (SharedWork, NoDevice, Prices, Directions, Series)
+}
 """Every kind by its name in files."""
 
 

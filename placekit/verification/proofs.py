@@ -1,6 +1,6 @@
 r"""Exact value of certificates: a lower bound whatever the certificate says, or an error.
 
-**prices**, **directions**. See :mod:`placekit.verification.prices`.
+**prices**, **directions**, **series**. See :mod:`placekit.verification.prices` and :mod:`placekit.verification.series`.
 
 **shared-work** (makespan). Of the ops J, those on device d run one after another, none before the least head of J on d,
 and none of them is followed by less than the least tail: :math:`\sum_{v \in J \text{ on } d} t_{vd} \le T - r - q`.
@@ -21,10 +21,12 @@ from fractions import Fraction
 
 from placekit.model.errors import InvalidCertificateError
 from placekit.objectives import Makespan, OffloadLatency
-from placekit.solve.certificates import Certificate, Directions, NoDevice, SharedWork
+from placekit.solve.certificates import Certificate, Directions, NoDevice, Series, SharedWork
 from placekit.verification.exact import ExactProblem
+from placekit.verification.exhaustive import MAX_STEPS
 from placekit.verification.heads import around, longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, directed_value, group_of, priced_value
+from placekit.verification.series import series_value
 
 SLACK = Fraction(1, 2**49)
 """Relative distance that a time may have from a multiple: a few roundings of a float."""
@@ -34,10 +36,11 @@ MOST_STEPS = 2**40
 """Steps of the largest time at most: any float is a multiple of something."""
 
 
-def proven(exact: ExactProblem, certificate: Certificate) -> Bound:
+def proven(exact: ExactProblem, certificate: Certificate, max_steps: int = MAX_STEPS) -> Bound:
     """Return what `certificate` proves: no placement has an objective below it. See the module docstring.
 
-    Raises `InvalidCertificateError`: it is no certificate of this problem, or breaks the rules of its kind.
+    `max_steps` are for the enumeration of each segment of a series. Raises `InvalidCertificateError`: it is no
+    certificate of this problem, or breaks the rules of its kind. Raises `OpenCertificateError`: too few steps.
     """
     if isinstance(certificate, NoDevice):
         return NOTHING_FEASIBLE if not exact.allowed[group_of(exact, certificate.op)] else Fraction(0)
@@ -47,6 +50,8 @@ def proven(exact: ExactProblem, certificate: Certificate) -> Bound:
         return _shared_work(exact, certificate)
     if isinstance(certificate, Directions):
         return directed_value(exact.without_links, certificate)
+    if isinstance(certificate, Series):
+        return series_value(exact.without_links, certificate, max_steps)
     return priced_value(exact.without_links, certificate)
 
 

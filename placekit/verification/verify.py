@@ -20,6 +20,7 @@ from placekit.verification.ideals import reaches_below
 from placekit.verification.judge import CONSTRAINTS, broken_constraints, objective
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, with_subgraphs
 from placekit.verification.proofs import fastest_everywhere, largest_op, proven, rounded_up, step_of
+from placekit.verification.series import OpenCertificateError
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
@@ -155,7 +156,7 @@ def certifies(certificate: Certificate, bound_s: float | None, problem: Problem)
         exact = ExactProblem.of(problem)
         value = proven(exact.for_bounds, certificate)
         return value is NOTHING_FEASIBLE if bound_s is None else _reaches(exact, value, Fraction(bound_s))
-    except InvalidCertificateError:
+    except (InvalidCertificateError, OpenCertificateError):
         return False
 
 
@@ -252,16 +253,18 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
     """Return the check of the bound, and the bound if it was checked."""
     assert result.lower_bound is not None  # the caller looks first
     claimed, name = Fraction(result.lower_bound), result.bound_name or "not named"
-    said, certificate = f"{result.lower_bound!r} s ({name})", result.certificate
+    said, certificate, lacks = f"{result.lower_bound!r} s ({name})", result.certificate, "no certificate"
     if certificate is not None:
         by = f"certificate {certificate.kind}"
         try:
-            value = proven(exact.for_bounds, certificate)
+            value = proven(exact.for_bounds, certificate, max_steps)
+            if _reaches(exact, value, claimed):
+                return Check("bound", Outcome.CHECKED, f"{said} by certificate: {certificate.kind}"), claimed
+            return Check("bound", Outcome.FAILED, f"{said}: {by} proves no more than {float(value)!r} s"), None
         except InvalidCertificateError as error:
             return Check("bound", Outcome.FAILED, f"{said}: {by}: {error}"), None
-        if _reaches(exact, value, claimed):
-            return Check("bound", Outcome.CHECKED, f"{said} by certificate: {certificate.kind}"), claimed
-        return Check("bound", Outcome.FAILED, f"{said}: {by} proves no more than {float(value)!r} s"), None
+        except OpenCertificateError as error:
+            lacks = f"{by}: {error}"
     for how, value in _from_scratch(exact.for_bounds):
         if _reaches(exact, value, claimed):
             return Check("bound", Outcome.CHECKED, f"{said} by {how}"), claimed
@@ -279,7 +282,7 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
         return Check("bound", Outcome.FAILED, detail), None
     if found.is_complete:
         return Check("bound", Outcome.CHECKED, f"{said} by enumeration"), claimed
-    return Check("bound", Outcome.TRUSTED, f"{said}: no certificate, too large to enumerate"), None
+    return Check("bound", Outcome.TRUSTED, f"{said}: {lacks}, too large to enumerate"), None
 
 
 def _from_scratch(exact: ExactProblem) -> Iterator[tuple[str, Bound]]:
@@ -300,9 +303,9 @@ def _infeasible(exact: ExactProblem, result: Result, max_steps: int) -> Check:
     if result.certificate is not None:
         kind = result.certificate.kind
         try:
-            if proven(exact.for_bounds, result.certificate) is NOTHING_FEASIBLE:
+            if proven(exact.for_bounds, result.certificate, max_steps) is NOTHING_FEASIBLE:
                 return Check("infeasible", Outcome.CHECKED, f"by certificate: {kind}")
-        except InvalidCertificateError as error:
+        except (InvalidCertificateError, OpenCertificateError) as error:
             return Check("infeasible", Outcome.FAILED, f"certificate {kind}: {error}")
         return Check("infeasible", Outcome.FAILED, f"certificate {kind} does not prove it")
     for ops, devices in zip(exact.groups, exact.allowed, strict=True):

@@ -169,13 +169,16 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
         anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": NO_END})
         slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
         both = Stage("bound", "branch and bound on the makespan, with annealing in parallel", beside=anneal)
+        why = "segments between ops that all others come before or after"
+        series = Stage("bound", why, 0.7, only_if=_has_segments)
         program = Stage("cpsat", "constraint program of every order, with annealing in parallel", 0.85, beside=slowly)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
             return (start, replace(program, share=0.6), both)
         if size <= MAKESPAN_PROGRAM_CLOSES_UP_TO // (1 if is_equal else 2):
-            return (start, replace(both, share=0.1), program, replace(both, beside=slowly))
+            return (start, series, replace(both, share=0.1), program, replace(both, beside=slowly))
         return (
             start,
+            series,
             replace(both, share=0.15),
             program if is_equal else replace(program, only_if=partial(_is_open, WORK_BINDS)),
             replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
@@ -191,6 +194,13 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
 def _is_limited(run: Run) -> bool:
     has_memory = any(device.memory_bytes is not None for device in run.problem.platform.devices)
     return has_memory or run.problem.contiguity is not Contiguity.NONE
+
+
+def _has_segments(run: Run) -> bool:
+    from placekit.solvers.makespan.decomposition.segments import cut_segments
+    from placekit.solvers.makespan.schedule.tasks import make_tasks
+
+    return not run.problem.has_direct_links and bool(cut_segments(make_tasks(run.problem)))
 
 
 def _is_open(more_than: float, run: Run) -> bool:

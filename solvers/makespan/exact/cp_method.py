@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -27,9 +28,12 @@ from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
 from placekit.solvers.makespan.exact.cp_model import MakespanModel, count_literals
 from placekit.solvers.makespan.exact.proofs import Proof
+from placekit.solvers.makespan.exact.series import solve_in_series
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
 
+SERIES = 0.8
+"""Share of the rest of the time for the segments between cuts, where there are any."""
 RESTART_GAIN, RESTART_AFTER_S = 0.005, 3.0
 """Relative gain since the model was built that is worth building it anew, with narrower windows; and seconds that every
 model gets at least."""
@@ -41,16 +45,21 @@ the best makespan itself."""
 def solve_makespan(
     run: Run[Makespan],  # the run; its problem's objective is the makespan
     workers: Callable[[int], int],  # returns the number of CP-SAT workers for a number of variables
+    *,
+    in_series: bool = True,  # False for a segment, which is not divided again
 ) -> StopReason:
     """Build and solve the model from the best known placement, again whenever a better placement narrows it."""
     proof = Proof(run)
     tasks = proof.tasks
     proof.quickly()
     proof.anneal()
+    if in_series:
+        _solve_segments(proof, workers)
     while (reason := run.should_stop()) is None:
         known = run.objective, run.bound
         ceiling_s = _worst_s(tasks) if run.objective is None else run.objective
-        ceiling_s = min(ceiling_s, limit_to_refute(run))
+        if in_series:  # a segment is closed at once
+            ceiling_s = min(ceiling_s, limit_to_refute(run))
         refutes = run.objective is not None and ceiling_s < run.objective
         windows = _windows(proof, ceiling_s)
         if windows is None:
@@ -116,8 +125,15 @@ def bound_makespan(
     if run.problem.contiguity is Contiguity.NONE:
         if not was_searched:
             proof.anneal()
+        _solve_segments(proof, lambda _: 1)
         proof.by_cases()
     return run.should_stop() or StopReason.FINISHED
+
+
+def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
+    """Solve the segments between cuts, if there are any."""
+    solve = partial(solve_makespan, workers=workers, in_series=False)
+    solve_in_series(proof.run, proof.tasks, solve, proof.keep, proof.seconds(SERIES))
 
 
 def _search(
