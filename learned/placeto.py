@@ -24,12 +24,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch_geometric.nn import SimpleConv
 
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import best_single, few_groups, group_graph, relations_of, wanted_actions
 from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, entropy
 from placekit.learned.method import LearnedMethod
+from placekit.learned.row_sums import RowSums
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo
 
@@ -78,7 +78,7 @@ class PlacetoParams(TrainingParams):
 
 
 def _two_layers(width_in: int, hidden: int, width_out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width_in, hidden), nn.ReLU(), nn.Linear(hidden, width_out))
+    return nn.Sequential(nn.Linear(width_in, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, width_out))
 
 
 class MessagePassing(nn.Module):
@@ -86,15 +86,16 @@ class MessagePassing(nn.Module):
 
     def __init__(self, width: int, rounds: int) -> None:
         super().__init__()
-        self.rounds, self.sum = rounds, SimpleConv(aggr="sum")
+        self.rounds = rounds
         self.say, self.hear = _two_layers(width, width, width), _two_layers(width, width, width)
 
-    def forward(self, y: Tensor, edges: Tensor) -> Tensor:
-        """Return ``[B, N, W]`` embeddings from `y` ``[B, N, W]`` and `edges` ``[2, E]``."""
-        heard_of = y.new_zeros(y.shape[1], 1).index_fill(0, edges[1], 1.0)  # nodes that hear of nobody keep their own
+    def forward(self, y: Tensor, neighbours: RowSums) -> Tensor:
+        """Return ``[N, B, W]`` embeddings from `y` ``[N, B, W]``."""
+        heard_of = (neighbours.counts > 0).to(y.dtype)[:, None, None]  # nodes that hear of nobody keep their own
         x = y
         for _ in range(self.rounds):
-            x = y + heard_of * torch.relu(self.hear(self.sum(torch.relu(self.say(x)), edges)))
+            heard = neighbours(torch.relu_(self.say(x)).flatten(1)).view(y.shape)
+            x = torch.addcmul(y, heard_of, torch.relu_(self.hear(heard)))
         return x
 
 
@@ -110,16 +111,20 @@ class PlacetoNetwork(nn.Module):
             nn.Linear(8 * width, 16 * width), nn.ReLU(), *_two_layers(16 * width, 8 * width, num_devices)
         )
 
-    def forward(self, state: Tensor, edges: Tensor, relations: Tensor, nodes: Tensor) -> Tensor:
+    def forward(self, state: Tensor, edges: RowSums, relations: Tensor, nodes: Tensor) -> Tensor:
         """Return logits ``[B, R, D]`` of `nodes` ``[R]``.
 
-        The state ``[B, N, features + D + 3]`` is that of step 1; `relations` ``[3, R, N]`` weigh the means.
+        The state ``[N, B, features + D + 3]`` is that of step 1; `edges` sum over predecessors, `relations`
+        ``[3, R, N]`` weigh the means. Nodes come before episodes, so that a sum over nodes is one of whole rows.
         """
         y = self.enter(state)
-        embedded = torch.cat([self.forwards(y, edges), self.backwards(y, edges.flip(0))], dim=2)
-        around = [relations[i] @ torch.relu(pool(embedded)) for i, pool in enumerate(self.pools)]
-        logits: Tensor = self.head(torch.cat([embedded[:, nodes], *around], dim=2))
-        return logits
+        embedded = torch.cat([self.forwards(y, edges), self.backwards(y, edges.transposed)], dim=2)
+        shape = (len(nodes), *embedded.shape[1:])
+        around = [
+            (relations[i] @ torch.relu_(pool(embedded)).flatten(1)).view(shape) for i, pool in enumerate(self.pools)
+        ]
+        logits: Tensor = self.head(torch.cat([embedded[nodes], *around], dim=2))
+        return logits.transpose(0, 1)
 
 
 class PlacetoLearner(Learner):
@@ -139,10 +144,13 @@ class PlacetoLearner(Learner):
         self.graph = group_graph(self.nodes)
         self.relations, self.own = relations_of(self.graph), self.graph.group_columns
         self.policy = PlacetoNetwork(self.own.shape[1], self.graph.num_devices, params.width, params.rounds)
-        self.edges = torch.stack([self.graph.senders, self.graph.receivers])
+        self.edges = RowSums(self.graph.senders, self.graph.receivers, self.graph.num_groups, self.graph.num_groups)
         self.preferred = best_single(environment, self.nodes)
         self.baseline = MovingBaseline(params.decay)
         self._instance = instance_of(environment.problem)
+        groups = self.nodes.group_of_op
+        self._ops_by_group = np.argsort(groups, kind="stable")
+        self._first_by_group = np.searchsorted(groups[self._ops_by_group], np.arange(self.graph.num_groups))
         self._row_of_step = self._step = torch.empty(0, dtype=torch.int64)  # of the last rollout, for its advantages
 
     def _played(
@@ -168,20 +176,21 @@ class PlacetoLearner(Learner):
         """Play episodes; placements are those before and after every step, decisions those of some random blocks."""
         count, num_blocks = self.params.episodes, -(-self.graph.num_groups // self.params.refresh)
         trained = torch.randperm(num_blocks, generator=generator)[: self.params.trained_blocks]
-        history, decided, entropies, steps = [self._start.expand(count, -1)], [], [], []
+        start, decided, entropies, steps = self._start.expand(count, -1), [], [], []
+        end = start.clone()
 
         def draw(log_probs: Tensor, nodes: Tensor) -> Tensor:
             flat = log_probs.detach().exp().flatten(0, 1)
             return torch.multinomial(flat, 1, generator=generator).view(-1, len(nodes))
 
-        for number, (nodes, log_probs, chosen) in enumerate(self._played(history[0], draw, trained)):
+        for number, (nodes, log_probs, chosen) in enumerate(self._played(start, draw, trained)):
             if bool((trained == number).any()):
                 decided.append(log_probs.gather(2, chosen[:, :, None])[:, :, 0])
                 entropies.append(entropy(log_probs))
-                steps.append(torch.arange(len(nodes)) + len(history) - 1)
-            for i, node in enumerate(nodes.tolist()):
-                history.append(history[-1].index_copy(1, torch.tensor([node]), chosen[:, i : i + 1]))
-        placements, rows = np.unique(torch.cat(history).numpy(), axis=0, return_inverse=True)
+                steps.append(torch.arange(len(nodes)) + number * self.params.refresh)
+            end[:, nodes] = chosen
+        is_decided = self.graph.order.argsort() < torch.arange(self.graph.num_groups + 1)[:, None, None]
+        placements, rows = _distinct_rows(torch.where(is_decided, end, start).flatten(0, 1).numpy())
         self._row_of_step, self._step = torch.from_numpy(rows).view(-1, count).T, torch.cat(steps)
         row = self._row_of_step[:, 1 + self._step].flatten()
         return Rollout(
@@ -214,16 +223,20 @@ class PlacetoLearner(Learner):
         marks[self.graph.order[:step], 0] = 1.0
         marks[nodes, 1] = 1.0
         present = nn.functional.one_hot(device, self.graph.num_devices)
-        columns = [self.own, present, marks, self._starts(device, nodes)[:, :, None]]
-        state = torch.cat([each.to(self.own.dtype).expand(len(device), -1, -1) for each in columns], dim=2)
+        columns = [
+            self.own[:, None],
+            present.transpose(0, 1),
+            marks[:, None],
+            self._starts(device, nodes).T[:, :, None],
+        ]
+        state = torch.cat([each.to(self.own.dtype).expand(-1, len(device), -1) for each in columns], dim=2)
         logits = self.policy(state, self.edges, self.relations[:, nodes], nodes)
         return torch.log_softmax(logits.masked_fill(~self.graph.mask[nodes], -torch.inf), dim=2)
 
     def _starts(self, device: Tensor, nodes: Tensor) -> Tensor:
         """``[episodes, nodes]`` when every node starts after the first of `nodes`, as a share of the last start."""
-        starts = np.full((self.graph.num_groups, len(device)), np.inf)
         of_op = [simulate_fifo(self._instance, row).start_s for row in self.nodes.expand(device.numpy())]
-        np.minimum.at(starts, self.nodes.group_of_op, np.stack(of_op, axis=1))
+        starts = np.minimum.reduceat(np.stack(of_op, axis=1)[self._ops_by_group], self._first_by_group, axis=0)
         last = np.maximum(starts.max(axis=0), np.finfo(np.float64).tiny)
         return torch.from_numpy(((starts - starts[nodes.numpy()].min(axis=0)) / last).T)
 
@@ -231,6 +244,13 @@ class PlacetoLearner(Learner):
         """Begin the first episodes at `placement`."""
         self.environment.evaluate(placement[None])
         self.preferred = wanted_actions(self.nodes, placement)
+
+
+def _distinct_rows(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what ``numpy.unique`` does along axis 0, with the inverse; here it compares rows as strings of bytes."""
+    keys = np.ascontiguousarray(rows, dtype=">u2")  # bytes of big-endian numbers have the order of the numbers
+    _, first, inverse = np.unique(keys.view(f"V{keys[0].nbytes}")[:, 0], return_index=True, return_inverse=True)
+    return rows[first], inverse
 
 
 class Placeto(LearnedMethod):

@@ -17,12 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from placekit.learned.environment import Environment
 from placekit.learned.features import group_means, op_features
 from placekit.learned.group_graph import best_single
-from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling, mlp
+from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling, mlp, normed_neighbours
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import coarse_nodes, largest, node_graph, parse
 from placekit.learned.hsdag.starts import Starts
@@ -96,6 +95,7 @@ class HsdagLearner(Learner):
         self.leader = np.unique(self.nodes, return_index=True)[1]
         coarse = environment.coarsened(self.nodes)
         self.graph = node_graph(problem, self.nodes, coarse.mask)
+        self._neighbours = normed_neighbours(torch.from_numpy(self.graph.edges), len(coarse.mask))
         features = group_means(op_features(problem, has_costs=not params.is_paper), self.nodes)
         self.features = torch.from_numpy(features)
         self.policy = self._new_policy()
@@ -112,7 +112,7 @@ class HsdagLearner(Learner):
         if self.starts.is_next_due():
             self._begin_anew(generator)
         state = self.features
-        actions: list[Tensor] = []
+        placed: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
         self._blocks = []
         num_rows = 0
@@ -126,7 +126,7 @@ class HsdagLearner(Learner):
                 group, device = level.swaps(chosen[0], self.params.swaps, generator)
                 swapped = chosen[:1].repeat(len(group), 1)
                 swapped[torch.arange(len(group)), group] = device
-                actions += [rows[:, torch.from_numpy(level.group_of_node)] for rows in (chosen, swapped)]
+                placed.append((torch.cat([chosen, swapped]).numpy(), level.group_of_node[self.nodes]))
                 first_swap = num_rows + len(chosen)
                 samples = torch.arange(num_rows, first_swap).repeat_interleave(len(probs))
                 own = level.log_probs[torch.arange(len(probs)), chosen].flatten()
@@ -139,7 +139,13 @@ class HsdagLearner(Learner):
             state = self.renewed(state, renewal)
         self.episode += 1
         row, log_probs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
-        placements = torch.cat(actions).numpy()[:, self.nodes]
+        placements = np.empty(
+            (num_rows, len(self.nodes)), dtype=np.int64
+        )  # large: written once, and "clip" does not copy
+        first = 0
+        for devices, group_of_op in placed:
+            np.take(devices, group_of_op, axis=1, out=placements[first : first + len(devices)], mode="clip")
+            first += len(devices)
         return Rollout(placements, row, log_probs, entropies)
 
     def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
@@ -186,16 +192,16 @@ class HsdagLearner(Learner):
         count = 0
         while graph.edges.size and len(graph.mask) > params.min_groups and count != (params.levels or -1):
             ends = torch.from_numpy(graph.edges)
-            normed = gcn_norm(torch.cat([ends, ends.flip(0)], dim=1), num_nodes=len(graph.mask), dtype=hidden.dtype)
+            neighbours = self._neighbours if graph is self.graph else normed_neighbours(ends, len(graph.mask))
             costs = torch.from_numpy(graph.edge_costs()).to(hidden.dtype)
-            scores = policy.scorer(policy.encoder(hidden, *normed), ends, costs)
+            scores = policy.scorer(policy.encoder(hidden, neighbours), ends, costs)
             level = parse(graph, self._noisy(scores, noise, generator))
             if len(level.graph.mask) == len(graph.mask):
                 break
             inside = torch.from_numpy(level.is_inside)
             members = torch.from_numpy(level.group_of_node)
             hidden = policy.pooling(
-                policy.encoder_of_groups(hidden, *normed),
+                policy.encoder_of_groups(hidden, neighbours),
                 members,
                 len(level.graph.mask),
                 members[ends[0][inside]],

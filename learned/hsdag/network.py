@@ -7,9 +7,13 @@ Shapes
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
+
+from placekit.learned.row_sums import RowSums
 
 
 class Dropout(nn.Module):
@@ -68,13 +72,23 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, hidden: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
-        """Return ``[N, H]`` from ``[N, H]`` along directed edges and loops, weighted by `gcn_norm` once for all."""
+    def forward(self, hidden: Tensor, neighbours: RowSums) -> Tensor:
+        """Return ``[N, H]`` from ``[N, H]`` and what `normed_neighbours` returns."""
         found = hidden
+        convolution: Any  # a GCNConv, whose own sums would be sorted in every call
         for convolution in self.convolutions:
-            found = self.dropout(torch.relu(convolution(found, edges, weights)))
+            heard = neighbours(convolution.lin(found)) + convolution.bias
+            found = self.dropout(torch.relu_(heard))
         normed: Tensor = self.norm(hidden + found)
         return normed
+
+
+def normed_neighbours(edges: Tensor, num_nodes: int) -> RowSums:
+    """Return the sums ``D^(-1/2) (A + I) D^(-1/2)`` of undirected `edges` ``[2, E]``, with degrees D of ``A + I``."""
+    loops = torch.arange(num_nodes)
+    senders, receivers = torch.cat([edges[0], edges[1], loops]), torch.cat([edges[1], edges[0], loops])
+    scale = torch.bincount(receivers).to(torch.get_default_dtype()).rsqrt()
+    return RowSums(senders, receivers, num_nodes, num_nodes, scale[senders] * scale[receivers], is_symmetric=True)
 
 
 class EdgeScorer(nn.Module):
