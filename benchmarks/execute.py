@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from placekit.benchmarks.circumstances import circumstances
 from placekit.benchmarks.plan import Job
 from placekit.benchmarks.store import Row, Store, append_row
+from placekit.benchmarks.together import measured_together, rank_s
 from placekit.io.model import ModelSource
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
@@ -41,10 +42,10 @@ def measurable(jobs: Iterable[Job], rows: Mapping[str, Row], *, is_every: bool =
         return able
     best: dict[tuple[str, str], tuple[float, Job]] = {}
     for job in able:
-        objective_s = rows[job.case.address]["objective_s"]
+        score_s = rank_s(rows[job.case.address])
         key = job.case.problem, str(job.facts["label"])
-        if key not in best or objective_s < best[key][0]:
-            best[key] = objective_s, job
+        if key not in best or score_s < best[key][0]:
+            best[key] = score_s, job
     return [job for _, job in best.values()]
 
 
@@ -58,7 +59,7 @@ def _can_run(job: Job, row: Row | None) -> bool:
 def measure_jobs(
     jobs: Sequence[Job],  # the jobs of a plan; those without a row are left out
     store: Store,  # where the rows are; it must be locked
-    how: bool | str = True,  # true, ``"every"``, ``"outputs"`` or ``"verdicts"``, as in a suite
+    how: bool | str = True,  # true, ``"every"``, ``"together"``, ``"outputs"`` or ``"verdicts"``, as in a suite
     *,
     with_baselines: bool = False,  # True to time OpenVINO's own ways of using all devices, too
     timing: Timing | None = None,  # how to measure; as by default if None
@@ -75,6 +76,8 @@ def measure_jobs(
     }
     able = measurable(jobs, rows, is_every=how in ("every", "outputs"))
     wanted = [job for job in able if job.case.address not in known]
+    if how == "together":
+        return _measure_together(jobs, able, wanted, store, timing, on_step)
     done: dict[tuple[str, bytes, str], Row] = {}
     for number, job in enumerate(wanted):
         if on_step is not None:
@@ -87,6 +90,28 @@ def measure_jobs(
             done[key] = _executed(job, devices, teams, how, timing, with_baselines=with_baselines)
         append_row(store.measured_path, done[key] | {"case": job.case.address})
     return len(wanted)
+
+
+def _measure_together(
+    jobs: Sequence[Job], able: Sequence[Job], wanted: Sequence[Job], store: Store, timing: Timing | None,
+    on_step: Callable[[int, int, str], None] | None,
+) -> int:  # fmt: skip
+    """Measure every problem that has something to do: all methods of it, in turns. Return the number of placements."""
+    rows = store.rows()
+    problems = {job.case.problem: str(job.facts["model"]) for job in wanted}
+    count = 0
+    for number, (address, model) in enumerate(problems.items()):
+        if on_step is not None:
+            on_step(number, len(problems), model)
+        runs: dict[str, list[Row]] = {}
+        for job in jobs:
+            if job.case.problem == address and job.case.address in rows:
+                runs.setdefault(str(job.facts["label"]), []).append(rows[job.case.address])
+        mine = [job for job in able if job.case.problem == address]
+        for row in measured_together(mine, runs, rows, timing):
+            append_row(store.measured_path, row)
+        count += len(mine)
+    return count
 
 
 def _executed(

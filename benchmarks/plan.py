@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from placekit.benchmarks.rewards import why_not_measured, without_reward
 from placekit.benchmarks.suite import Suite
 from placekit.benchmarks.suite_problems import (
     AnyProblem,
@@ -182,10 +183,10 @@ def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyPr
         if name is None:
             continue
         try:
-            method = get_method(name, params, problem.objective.name)
+            method = get_method(name, without_reward(params), problem.objective.name)
         except SolverUnavailableError as error:
             return str(error)
-        reason = why_not(method, problem)
+        reason = why_not(method, problem) or why_not_measured(method, params, problem, spec.model_file)
         if reason is not None:
             return f"{name} on {spec.model}, {problem.objective.name}, {problem.contiguity}: {reason}"
     return None

@@ -128,6 +128,10 @@ class MeasuredModel(_Open):
     is_noisy: bool | None = None
     speedup: Finite | None = None
     speedup_over: dict[str, Finite | None] = {}
+    references: dict[str, Annotated[list[Seconds], Field(min_length=2, max_length=2)]] = {}
+    search_s: list[Seconds] = []
+    found_s: list[Seconds] = []
+    measurements: list[Count] = []
     num_tensors: Count | None = None
     num_mismatches: Count | None = None
     max_error: Seconds | None = None

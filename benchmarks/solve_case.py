@@ -13,6 +13,7 @@ import numpy as np
 
 from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak, resident_bytes
 from placekit.benchmarks.plan import Case, Job
+from placekit.benchmarks.rewards import REWARD, measured_method, without_reward
 from placekit.benchmarks.suite_problems import AnyProblem
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.benchmarks.training import solve_training
@@ -88,10 +89,15 @@ def _solve(job: Job) -> dict[str, Any]:
         start = solve(job.problem, case.warm_start, stop=stop_of(case), seed=case.seed)
         _require_whole(start)
 
-    def run(problem: AnyProblem, stop: Stop, from_start: Result | None) -> tuple[Result | PlanResult, dict[str, Any]]:
+    def run(
+        problem: AnyProblem, stop: Stop, from_start: Result | None, *, is_case: bool = True
+    ) -> tuple[Result | PlanResult, dict[str, Any]]:
         if isinstance(problem, TrainingProblem):
             return solve_training(problem, case.method, stop, case.seed, case.params)
-        method: Method = get_method(case.method, {**case.params, **job.files})
+        method: Method = get_method(case.method, {**without_reward(case.params), **job.files})
+        if REWARD in case.params and is_case:
+            assert job.model_file is not None  # the plan leaves others out
+            method = measured_method(case.method, {**case.params, **job.files}, problem, job.model_file)
         result = solve(problem, method, stop=stop, seed=case.seed, warm_start=from_start)
         return result, _placed(result)
 
@@ -99,7 +105,8 @@ def _solve(job: Job) -> dict[str, Any]:
     if kernels not in _WARM:
         other = job.warm_up_problem
         limit = MaxRuntime(min(WARM_UP_S, case.time_limit_s))
-        _require_whole(run(job.problem if other is None else other, limit, start if other is None else None)[0])
+        warm = run(job.problem if other is None else other, limit, start if other is None else None, is_case=False)
+        _require_whole(warm[0])
         _WARM.add(kernels)
     gc.collect()
     reset_peak()
@@ -152,7 +159,8 @@ def _single_device(job: Job) -> dict[str, Any]:
 
 def _scalars(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is a number, a text or a truth value: the rest is for people who look at one result."""
-    kept = {name: value for name, value in info.items() if isinstance(value, bool | int | float | str)}
+    measured = {f"measured.{name}": value for name, value in info.get("measured", {}).items()}
+    kept = {name: value for name, value in {**info, **measured}.items() if isinstance(value, bool | int | float | str)}
     return {name: value for name, value in kept.items() if isinstance(value, str) or math.isfinite(value)}
 
 
@@ -187,7 +195,8 @@ def command_of(
     asked for as many updates as it made: those make the same answer on a machine of any speed.
     """
     case, problem = job.case, str(job.facts["problem_file"])
-    if case.max_evaluations is not None or job.files:  # `solve` has no such option, and no folder of files
+    # `solve` has no such options, and no folder of files
+    if case.max_evaluations is not None or job.files or REWARD in case.params:
         models = ["MODELS"] if job.files else []
         again = ["-o", ".", "--again", "--case", case.address, "--time-limit", _exactly(case.time_limit_s)]
         return shlex.join(["placekit", "bench", str(job.facts["suite_source"]), *models, *again])

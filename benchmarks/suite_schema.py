@@ -161,7 +161,7 @@ class MethodEntry(_Strict):
     label
         What the report calls it; by default made from the name, the parameters and the warm start.
     params
-        Parameters by name.
+        Parameters by name; of a learner also ``reward = "measured"``, see :mod:`placekit.benchmarks.rewards`.
     files
         Parameters that are files, relative to the folder of models; ``{model}`` stands for the name of the model,
         ``{seed}`` for the seed. Models for which a file is not there are left out.
@@ -205,8 +205,9 @@ class SuiteModel(_Strict):
         What it is called, and one line that says what it shows.
     measure
         Whether to execute placements of models for real, after all solves: true for the best one of every method,
-        ``"every"`` for every one, ``"outputs"`` to compare every tensor between stages instead of timing,
-        ``"verdicts"`` to time in less rounds what the verdict advises, against the simplest way.
+        ``"together"`` for these and the runtime's own ways in turns, ``"every"`` for every placement, ``"outputs"`` to
+        compare every tensor between stages instead of timing, ``"verdicts"`` to time in less rounds what the verdict
+        advises, against the simplest way.
     baselines
         True to time OpenVINO's own ways of using all devices beside every placement.
     isolate
@@ -218,7 +219,7 @@ class SuiteModel(_Strict):
 
     name: Name
     description: str = ""
-    measure: bool | Literal["every", "outputs", "verdicts"] = False
+    measure: bool | Literal["together", "every", "outputs", "verdicts"] = False
     baselines: bool = False
     isolate: bool = False
     seeds: Seeds = (0,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from placekit.benchmarks.report.formats import NOTHING, count, percent, times
+from placekit.benchmarks.report.formats import NOTHING, count, milliseconds, percent, seconds, spread, times
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import Table, Titled
 from placekit.benchmarks.store import Row
@@ -59,6 +59,52 @@ def timing(source: Source) -> Titled:
             for row, ratios in zip(mine, over, strict=True)
         ]
         yield f"{platform}", Table(("model", "placement", *others, ""), tuple(lines), num_text=2)
+
+
+def measured(source: Source) -> Titled:
+    """Time per sample of every method and of the runtime's own ways, measured in turns; search time over the runs.
+
+    A method is there with the best of its runs; ``found`` are the times of all of its runs as the learner measured
+    them, briefly, and ``measured`` is how many placements a run measured. Less time than all cores is counted as in
+    the HSDAG paper: (t_cpu - t) / t_cpu.
+    """
+    rows = [row for row in source.measured if row.get("references") and source.shows(row)]
+    for problem in dict.fromkeys((row["model"], row["platform"], row["objective"]) for row in rows):
+        mine = [row for row in rows if (row["model"], row["platform"], row["objective"]) == problem]
+        references = dict(mine[0]["references"])
+        alone_s = min((each[0] for name, each in references.items() if name.startswith("single ")), default=None)
+        whole_s = references.get("all cores", (None,))[0]
+
+        lines = [
+            (name, *_compared(each[0], each[1], alone_s, whole_s), NOTHING, NOTHING, NOTHING)
+            for name, each in references.items()
+        ]
+        for row in mine:
+            found, counts, search = row.get("found_s"), row.get("measurements"), row.get("search_s")
+            lines.append(
+                (
+                    row["label"] + (" (failed)" if row["error"] else ""),
+                    *_compared(row["measured_s"], row["measured_iqr_s"], alone_s, whole_s),
+                    spread(found) if found else NOTHING,
+                    count(median(counts)) if counts else NOTHING,
+                    seconds(median(search)) if search else NOTHING,
+                )
+            )
+        heads = (
+            "method", "ms per sample", "IQR", "over one device", "over all cores", "less time than all cores",
+            "found, ms", "measured", "search",
+        )  # fmt: skip
+        disturbed = ", disturbed by other load" if any(row.get("is_noisy") for row in mine) else ""
+        yield f"{problem[0]}, {problem[2]} on {problem[1]}{disturbed}", Table(heads, tuple(lines))
+
+
+def _compared(
+    time_s: float | None, iqr_s: float | None, alone_s: float | None, whole_s: float | None
+) -> tuple[str, ...]:
+    """Return a time, its spread, and how it compares with one device alone and with all cores."""
+    over = [times(base / time_s if base and time_s else None) for base in (alone_s, whole_s)]
+    saved = 1 - time_s / whole_s if whole_s and time_s else None
+    return milliseconds(time_s, 4), milliseconds(iqr_s, 2), *over, percent(saved)
 
 
 def verdicts(source: Source) -> Titled:

@@ -16,7 +16,7 @@ from scipy.stats import linregress
 
 from placekit.benchmarks.report.formats import NOTHING, count, milliseconds, percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of, runtime_s
-from placekit.benchmarks.report.measured import outputs, prediction, timing, verdicts
+from placekit.benchmarks.report.measured import measured, outputs, prediction, timing, verdicts
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import CLOSE, Table, Titled
 from placekit.benchmarks.statistics import mean_interval, time_to_gap_s
@@ -298,6 +298,7 @@ TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
         "outputs": outputs,
         "timing": timing,
         "prediction": prediction,
+        "measured": measured,
         "verdicts": verdicts,
     }
 )

@@ -157,6 +157,23 @@ def test_plans_are_over_the_optimum(written: Any) -> None:
     ]
 
 
+def test_methods_measured_in_turns_stand_beside_what_needs_no_plan(written: Any) -> None:
+    """Speedups are over the faster device and over all cores; less time is counted as in the HSDAG paper."""
+    references = {"single a": [0.2, 0.01], "single b": [0.4, 0.01], "all cores": [0.1, 0.002]}
+    path = written(
+        timed("x", measured_s=0.08, measured_iqr_s=0.004, references=references, search_s=[1.0, 3.0, 2.0],
+              found_s=[0.09, 0.07], measurements=[4, 6]),
+        timed("y", measured_s=None, measured_iqr_s=None, error="no", references=references),
+    )  # fmt: skip
+    assert lines("measured", path) == [
+        ("single a", "200", "10", "1.00x", "0.50x", "-100 %", "-", "-", "-"),
+        ("single b", "400", "10", "0.50x", "0.25x", "-300 %", "-", "-", "-"),
+        ("all cores", "100", "2", "2.00x", "1.00x", "0 %", "-", "-", "-"),
+        ("x", "80", "4", "2.50x", "1.25x", "20 %", "80 (70 to 90)", "5", "2 s"),
+        ("y (failed)", "-", "-", "-", "-", "-", "-", "-", "-"),
+    ]
+
+
 def test_verdicts_are_held_against_what_was_measured(written: Any) -> None:
     """A split below the simplest way by more than the error is not held; a simple way may miss a gain."""
 
