@@ -101,7 +101,7 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
     stale, number, patience = 0, 0, run.tries(params.patience, PATIENCE)
     with ThreadPoolExecutor(WORKERS) as pool:
         while (reason := run.should_stop()) is None:
-            if stale >= patience or not can_move:
+            if stale >= patience or number == params.max_cycles or not can_move:
                 return StopReason.FINISHED
             steps = flat.num_nodes * min(params.steps, FIRST_STEPS * 2 ** min(number, 20))
             heat = HOTTEST * run.rng.choice([1.0, 0.1, 0.01], WORKERS)

@@ -126,6 +126,15 @@ def test_random_search_follows_seed_and_budget(diamond: pk.Problem) -> None:
     assert (limited.evaluations, limited.stop_reason) == (7, pk.StopReason.ITERATIONS)
 
 
+@pytest.mark.parametrize("objective", [pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan()])
+def test_local_search_ends_after_so_many_cycles(objective: pk.Objective, diamond: pk.Problem) -> None:
+    """The limit in cycles is one whatever patience allows."""
+    params = {"max_cycles": 2, "patience": 10**9}
+    problem = diamond.replace(objective=objective, contiguity="none")
+    result = pk.solve(problem, "local-search", params=params, stop=pk.MaxRuntime(60))
+    assert result.stop_reason in (pk.StopReason.FINISHED, pk.StopReason.PROVED)
+
+
 def test_random_and_round_robin_respect_contiguity_pins_and_support(diamond: pk.Problem) -> None:
     """Random chains are acyclic; round robin steps over what a device may not take."""
     assert pk.solve(diamond, method="random:50").evaluations == 50
