@@ -170,7 +170,7 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
         slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
         both = Stage("bound", "branch and bound on the makespan, with annealing in parallel", beside=anneal)
         why = "segments between ops that all others come before or after"
-        series = Stage("bound", why, 0.7, only_if=_has_segments)
+        series = Stage("bound", why, 0.7, beside=anneal, only_if=_has_segments)
         program = Stage("cpsat", "constraint program of every order, with annealing in parallel", 0.85, beside=slowly)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
             return (start, replace(program, share=0.6), both)
