@@ -93,21 +93,36 @@ class SegmentLayer(nn.Module):
         self.feed_forward = nn.Sequential(nn.Linear(hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, hidden))
         self.norm_out = nn.LayerNorm(hidden)
 
-    def forward(self, x: Tensor, memory: Tensor, gate_out: Tensor, gate_feed_forward: Tensor) -> Tensor:
-        """Return ``[length, hidden]`` from the segment `x` ``[length, hidden]`` and `memory` ``[memory, hidden]``.
+    def forward(self, x: Tensor, gates: Tensor, segment: int) -> Tensor:
+        """Return ``[length, hidden]`` from `x` ``[length, hidden]``, in segments of `segment` rows.
 
-        The gates ``[hidden]`` multiply what enters the projection after the attention, and the feed-forward part.
+        The gates ``[3, hidden]`` multiply `x`, what enters the projection after the attention, and the feed-forward
+        part. All segments are known before the layer begins, so that those of full length go through at once.
         """
-        length, hidden = x.shape
-
-        def split(rows: Tensor) -> Tensor:
-            return rows.view(len(rows), self.heads, -1).transpose(0, 1)  # [heads, rows, hidden / heads]
-
-        key, value = self.key_value(torch.cat([memory, x])).chunk(2, dim=1)
-        attended = nn.functional.scaled_dot_product_attention(split(self.query(x)), split(key), split(value))
-        x = self.norm(x + self.out(gate_out * attended.transpose(0, 1).reshape(length, hidden)))
-        result: Tensor = self.norm_out(x + self.feed_forward(gate_feed_forward * x))
+        x = gates[0] * x
+        query, own, before = self.query(x), self.key_value(x), self.key_value(x.detach())
+        whole = len(x) // segment
+        last, end = max(whole - 1, 0) * segment, whole * segment
+        attended = [self._attend(query[None, :segment], own[None, :segment])]
+        if last:
+            full = (whole - 1, segment, -1)
+            known = torch.cat([before[:last].view(full), own[segment:end].view(full)], dim=1)
+            attended.append(self._attend(query[segment:end].view(full), known))
+        if 0 < end < len(x):
+            attended.append(self._attend(query[None, end:], torch.cat([before[last:end], own[end:]])[None]))
+        x = self.norm(x + self.out(gates[1] * torch.cat(attended)))
+        result: Tensor = self.norm_out(x + self.feed_forward(gates[2] * x))
         return result
+
+    def _attend(self, query: Tensor, key_value: Tensor) -> Tensor:
+        """Return ``[segments * length, hidden]`` of `query` ``[segments, length, hidden]``."""
+
+        def split(rows: Tensor) -> Tensor:  # [segments, heads, rows, hidden / heads]
+            return rows.view(*rows.shape[:2], self.heads, -1).transpose(1, 2)
+
+        key, value = key_value.chunk(2, dim=2)
+        attended = nn.functional.scaled_dot_product_attention(split(query), split(key), split(value))
+        return attended.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 class GdpNetwork(nn.Module):
@@ -138,16 +153,9 @@ class GdpNetwork(nn.Module):
             h = torch.relu(update((torch.sigmoid(message(h)), h), both_ways))
         x = h[graph.order]  # [num_groups, hidden], in topological order
         summary = x.mean(dim=0)
-        gates = [(2 * torch.sigmoid(gate(summary))).view(3, -1) for gate in self.gates]
-        memories = [x.new_empty(0, x.shape[1])] * len(self.layers)
-        placed = []
-        for part in torch.split(x, self.segment):
-            for i, (layer, gate) in enumerate(zip(self.layers, gates, strict=True)):
-                gated = gate[0] * part
-                part = layer(gated, memories[i], gate[1], gate[2])  # noqa: PLW2901  # the segment moves on
-                memories[i] = gated.detach()
-            placed.append(part)
-        logits: Tensor = self.head(torch.cat(placed))
+        for layer, gate in zip(self.layers, self.gates, strict=True):
+            x = layer(x, (2 * torch.sigmoid(gate(summary))).view(3, -1), self.segment)
+        logits: Tensor = self.head(x)
         return torch.empty_like(logits).index_copy(0, graph.order, logits)
 
 

@@ -39,6 +39,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import embedding  # rows by index; the gradient of [] is slower
 from torch_geometric.utils import scatter
 
 from placekit.learned.doppler.episodes import FEATURES
@@ -166,8 +167,8 @@ class DopplerNetwork(nn.Module):
             forwards, backwards = say(h).chunk(2, dim=1)
             cost_forwards, cost_backwards = edge(cost).chunk(2, dim=1)
             heard = [
-                scatter(torch.relu(forwards[senders] + cost_forwards), receivers, 0, len(h), "mean"),
-                scatter(torch.relu(backwards[receivers] + cost_backwards), senders, 0, len(h), "mean"),
+                scatter(torch.relu(embedding(senders, forwards) + cost_forwards), receivers, 0, len(h), "mean"),
+                scatter(torch.relu(embedding(receivers, backwards) + cost_backwards), senders, 0, len(h), "mean"),
             ]
             h = norm(h + torch.relu(hear(torch.cat([h, *heard], dim=1))))
         to_exit = _path_means(h, inputs.exit_next, inputs.longest_path)
@@ -192,10 +193,10 @@ class DopplerNetwork(nn.Module):
     ) -> Tensor:
         """``[B, S, D]`` log-probabilities of PLACE in every state of some episodes."""
         went = torch.nn.functional.one_hot(chosen, may.shape[2]).to(embedded.own.dtype)  # [B, S, D]
-        joined = went[:, :, :, None] * embedded.joins[op_of_step][:, :, None]
+        joined = went[:, :, :, None] * embedding(op_of_step, embedded.joins)[:, :, None]
         before = went.cumsum(dim=1) - went
         there = (joined.cumsum(dim=1) - joined) / before.clamp_min(1)[:, :, :, None]
-        layer = embedded.own[op_of_step][:, :, None] + there + self.sees(seen.to(there.dtype))
+        layer = embedding(op_of_step, embedded.own)[:, :, None] + there + self.sees(seen.to(there.dtype))
         logits = self.says(torch.relu(layer))[:, :, :, 0] + prior[op_of_step]
         return torch.log_softmax(logits.masked_fill(~may, -torch.inf), dim=2)
 

@@ -234,11 +234,16 @@ def test_gdp_segments_see_themselves_and_the_one_before(toy: pk.Problem) -> None
     """A later segment changes nothing; the one before does, and no gradient flows into it."""
     torch.manual_seed(0)
     layer = SegmentLayer(8, 2)
-    memory, x = torch.randn(3, 8, requires_grad=True), torch.randn(4, 8)
-    gates = torch.ones(2, 8)
-    assert not torch.allclose(layer(x, memory, *gates), layer(x, memory.flip(1), *gates))
-    for gated in (torch.stack([2 * gates[0], gates[1]]), torch.stack([gates[0], 2 * gates[1]])):
-        assert not torch.allclose(layer(x, memory, *gates), layer(x, memory, *gated))
+    x, gates = torch.randn(7, 8), torch.ones(3, 8)
+    whole = layer(x, gates, 3)
+    assert torch.allclose(whole[:3], layer(x[:3], gates, 3), atol=1e-6)
+    assert torch.allclose(whole[3:6], layer(x[:6], gates, 3)[3:], atol=1e-6)
+    assert torch.allclose(whole[6:], layer(x[3:], gates, 3)[3:], atol=1e-6)
+    assert not torch.allclose(whole[3:6], layer(torch.cat([x[:3].flip(1), x[3:]]), gates, 3)[3:6])
+    for i in range(3):
+        gated = gates.clone()
+        gated[i] = 2
+        assert not torch.allclose(whole, layer(x, gated, 3))
     network = GdpNetwork(5, 2, GdpParams(hidden=8, rounds=1, layers=2, heads=2, segment=2))
     graph = group_graph(Environment(toy))
     base = replace(graph, features=torch.randn(6, 5), senders=graph.senders[:0], receivers=graph.receivers[:0])
