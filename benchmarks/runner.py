@@ -114,7 +114,7 @@ class _RunningSuite:
                         row = future.result()
                     except BrokenExecutor:
                         return [job for job, _ in running.values()]
-                    except Exception as error:  # what executors of clusters raise for a worker that died
+                    except Exception as error:  # a row that does not come back, as from pickle
                         row = failed_row(job, f"{type(error).__name__}: {error}")
                     del running[future]
                     self._done.append((job.case.method, job.case.at_most_s, perf_counter() - begin))

@@ -13,28 +13,16 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
 from placekit.machine import usable_cpus
-from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidProblemError
 
-EXECUTORS = ("process", "ray")
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Where libraries look for the size of their thread pools; one that the user has set to less is left alone."""
 
 
-def make_executor(
-    # ``"process"``: new processes of this machine, which share its cores evenly (see `shares_of`). ``"ray"``: a Ray
-    # cluster, the one that ``RAY_ADDRESS`` names or a local one.
-    kind: str,
-    num_workers: int,  # cases that run beside each other
-) -> Executor:
-    """Return an executor of `num_workers` workers; the caller shuts it down."""
+def make_executor(num_workers: int) -> Executor:
+    """Return an executor of `num_workers` new processes, which share the cores evenly; the caller shuts it down."""
     if num_workers < 1:
         raise InvalidProblemError(f"{num_workers} workers; there must be at least 1")
-    if kind == "ray":
-        from placekit.benchmarks.ray_executor import RayExecutor
-
-        return RayExecutor()
-    if kind != "process":
-        raise UnknownNameError(f"no executor {kind!r}; it is one of {', '.join(EXECUTORS)}")
     # spawn: a fork of a process with threads (solvers, OpenVINO) may deadlock
     context = multiprocessing.get_context("spawn")
     cores: SimpleQueue[tuple[int, ...]] = context.SimpleQueue()

@@ -58,7 +58,6 @@ class Running:
     again: bool = option(False, "Run cases that have a row again.")
     retry: bool = option(False, "Run failed cases and disturbed timings again.")
     workers: int = option(1, "Number of solves that run in parallel.", "N", panel=SEARCH)
-    executor: str = option("process", "Where solves run.", "process|ray", panel=SEARCH)
 
 
 def bench(
@@ -179,7 +178,7 @@ def _run(wanted: list[Job], store: Store, content: SuiteModel, running: Running,
             return
         try:
             run_jobs(
-                wanted, store, lambda: make_executor(running.executor, workers), num_workers=workers,
+                wanted, store, lambda: make_executor(workers), num_workers=workers,
                 is_isolated=content.isolate, on_progress=tell,
             )  # fmt: skip
         except KeyboardInterrupt:

@@ -23,7 +23,7 @@ from placekit.benchmarks.solve_case import command_of, solve_case, stop_of, time
 from placekit.benchmarks.store import Store, append_row
 from placekit.benchmarks.suite import read_suite
 from placekit.benchmarks.workers import make_executor, shares_of
-from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.model.problem import Problem
 from placekit.solve.result import Incumbent
 
@@ -136,7 +136,7 @@ def test_isolated_jobs_have_an_executor_each(jobs: tuple[Job, ...], tmp_path: Pa
 def test_a_solve_tells_its_memory_and_what_the_method_says(jobs: tuple[Job, ...]) -> None:
     """In a process of its own, after a warm-up on another problem."""
     job = replace(jobs[0], warm_up_problem=jobs[1].problem)
-    with make_executor("process", 1) as executor:
+    with make_executor(1) as executor:
         row = executor.submit(solve_case, job).result(timeout=120)
     assert row["error"] is None
     assert row["info"] == {}
@@ -188,7 +188,7 @@ def test_a_solve_cut_short_gives_no_row(jobs: tuple[Job, ...], tmp_path: Path, m
 
 def test_a_real_worker_that_dies_is_noticed(jobs: tuple[Job, ...]) -> None:
     """A process pool of the runner breaks when its worker is killed, and a new one works."""
-    with make_executor("process", 1) as executor:
+    with make_executor(1) as executor:
         future = executor.submit(os.kill, executor.submit(os.getpid).result(timeout=60), signal.SIGKILL)
         with pytest.raises(BrokenProcessPool):
             future.result(timeout=60)
@@ -249,7 +249,7 @@ def threads_and_cores() -> tuple[set[int], set[int], int]:
 def test_workers_share_the_cores_and_their_pools_fit() -> None:
     """As many workers as cores: each has one core, for all of its threads, and pools of one."""
     own = sorted(os.sched_getaffinity(0))
-    with make_executor("process", len(own)) as executor:
+    with make_executor(len(own)) as executor:
         for mine, all_threads, numba_threads in [executor.submit(threads_and_cores).result(60) for _ in own]:
             assert len(mine) == 1
             assert mine <= set(own)
@@ -275,7 +275,7 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     code = (
         "import os, time\nfrom placekit.benchmarks.workers import make_executor\n"
         "if __name__ == '__main__':\n"
-        "    pool = make_executor('process', 1)\n    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    pool = make_executor(1)\n    print(pool.submit(os.getpid).result(), flush=True)\n"
         "    time.sleep(60)\n"
     )
     script = tmp_path / "parent.py"
@@ -383,9 +383,7 @@ def test_learning_that_was_cut_off_is_made_again_by_its_updates(jobs: tuple[Job,
     assert made["evaluations"] <= row["evaluations"]  # those of the update that the clock cut off, and undid, are more
 
 
-def test_bad_executors_are_refused() -> None:
-    """An unknown kind, or no worker."""
-    with pytest.raises(UnknownNameError, match="no executor 'thread'"):
-        make_executor("thread", 1)
+def test_an_executor_without_workers_is_refused() -> None:
+    """Nothing would ever be done."""
     with pytest.raises(InvalidProblemError, match="0 workers"):
-        make_executor("process", 0)
+        make_executor(0)

@@ -77,9 +77,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Solve in threads; processes, which import everything first, are what one test here is about, and the runner's."""
-    monkeypatch.setattr(
-        "placekit.benchmarks.workers.make_executor", lambda _, num_workers: ThreadPoolExecutor(num_workers)
-    )
+    monkeypatch.setattr("placekit.benchmarks.workers.make_executor", ThreadPoolExecutor)
 
 
 @pytest.fixture(scope="session")
