@@ -38,7 +38,6 @@ UNKNOWN = {
     ("-m", "greedy", "-m", "randon:30"): "did you mean 'random:30'?",
     ("--workload", "nonsense"): "--workload 'nonsense': there is none here; there are chains",
     ("--case", "nonsense"): "--case 'nonsense': there is none here; there are ",
-    ("--executor", "nonsense"): "no executor 'nonsense'",
 }
 
 
