@@ -61,6 +61,34 @@ def by_enumeration(part: Run[pk.Makespan]) -> StopReason:
     return StopReason.FINISHED
 
 
+def small_forks(rng: np.random.Generator) -> pk.Problem:
+    """Return two or three narrow forks in series, some with a jumping edge, pins, colocation or little memory."""
+    names, edges = ["c0"], []
+    for i, width in enumerate(rng.permutation([1, 2] if rng.random() < 0.7 else [1, 1, 1]).tolist()):
+        middle = [f"m{i}.{j}" for j in range(width)]
+        names += [*middle, f"c{i + 1}"]
+        edges += [(f"c{i}", m) for m in middle] + [(m, f"c{i + 1}") for m in middle]
+    if rng.random() < 0.4:
+        edges.append(("c0", str(rng.choice(names[-2:]))))
+    graph = pk.OpGraph.from_edges(names, edges)
+    num_ops = graph.num_ops
+    platform = pk.Platform.of(cpu=1, gpu=2)
+    if rng.random() < 0.3:
+        size = float(rng.integers(2, 6))
+        platform = pk.Platform(tuple(device.replace(memory_bytes=size) for device in platform.devices))
+    costs = pk.CostTable(
+        ("cpu", "gpu"),
+        rng.integers(1, 9, (num_ops, 2)).astype(np.float64),
+        rng.integers(0, 5, (graph.num_tensors, 2)).astype(np.float64),
+        np.ones(num_ops),
+    )
+    pinned = np.where(rng.random(num_ops) < 0.1, rng.integers(0, 3, num_ops), -1)
+    colocation = np.arange(num_ops)
+    if rng.random() < 0.3:
+        colocation[rng.integers(num_ops)] = colocation[rng.integers(num_ops)]
+    return pk.Problem(graph, platform, costs, pk.Makespan(), colocation=colocation, pinned=pinned)
+
+
 def cuts_of(problem: pk.Problem) -> list[int | None]:
     """Return the positions of the cuts."""
     return [segment.last for segment in cut_segments(make_tasks(problem))][:-1]
@@ -103,6 +131,25 @@ def test_no_bound_is_above_the_optimum(problem: pk.Problem) -> None:
         assert isinstance(run.certificate, Series)
         assert float(proven(ExactProblem.of(problem).for_bounds, run.certificate)) <= optimum * (1 + EPS)
         assert certifies(run.certificate, run.bound, problem)
+
+
+def test_forks_have_bounds_up_to_the_optimum() -> None:
+    """None of the bounds is above the optimum, and most of them are the optimum."""
+    num_tight = 0
+    for seed in range(40):
+        problem = small_forks(np.random.default_rng(seed))
+        optimum, run = best_makespan(problem), Run(problem)
+        if optimum is None:
+            continue
+        with mock.patch.multiple(segments_module, LARGE=2, LARGEST=1.0):
+            solve_in_series(run, make_tasks(problem), by_enumeration, run.raise_bound, time_s=60.0)
+        assert run.bound is not None
+        assert run.bound <= optimum * (1 + EPS)
+        assert run.objective is None or run.objective >= optimum * (1 - EPS)
+        assert isinstance(run.certificate, Series)
+        assert certifies(run.certificate, run.bound, problem)
+        num_tight += run.bound >= optimum * (1 - EPS)
+    assert num_tight >= 20
 
 
 @given(SMALL)
