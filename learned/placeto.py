@@ -24,12 +24,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch_geometric import EdgeIndex
 
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import best_single, few_groups, group_graph, relations_of, wanted_actions
 from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, entropy
 from placekit.learned.method import LearnedMethod
-from placekit.learned.row_sums import RowSums
+from placekit.learned.sorted_edges import sorted_edges
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo
 
@@ -89,12 +90,13 @@ class MessagePassing(nn.Module):
         self.rounds = rounds
         self.say, self.hear = _two_layers(width, width, width), _two_layers(width, width, width)
 
-    def forward(self, y: Tensor, neighbours: RowSums) -> Tensor:
+    def forward(self, y: Tensor, neighbours: EdgeIndex) -> Tensor:
         """Return ``[N, B, W]`` embeddings from `y` ``[N, B, W]``."""
-        heard_of = (neighbours.counts > 0).to(y.dtype)[:, None, None]  # nodes that hear of nobody keep their own
+        hears = torch.bincount(neighbours.as_tensor()[0], minlength=len(y)) > 0  # who hears of nobody keeps its own
+        heard_of = hears.to(y.dtype)[:, None, None]
         x = y
         for _ in range(self.rounds):
-            heard = neighbours(torch.relu_(self.say(x)).flatten(1)).view(y.shape)
+            heard = neighbours.matmul(torch.relu_(self.say(x)).flatten(1)).view(y.shape)
             x = torch.addcmul(y, heard_of, torch.relu_(self.hear(heard)))
         return x
 
@@ -111,14 +113,15 @@ class PlacetoNetwork(nn.Module):
             nn.Linear(8 * width, 16 * width), nn.ReLU(), *_two_layers(16 * width, 8 * width, num_devices)
         )
 
-    def forward(self, state: Tensor, edges: RowSums, relations: Tensor, nodes: Tensor) -> Tensor:
+    def forward(self, state: Tensor, edges: tuple[EdgeIndex, EdgeIndex], relations: Tensor, nodes: Tensor) -> Tensor:
         """Return logits ``[B, R, D]`` of `nodes` ``[R]``.
 
-        The state ``[N, B, features + D + 3]`` is that of step 1; `edges` sum over predecessors, `relations`
+        The state ``[N, B, features + D + 3]`` is that of step 1; `edges` sum over predecessors and
+        successors, `relations`
         ``[3, R, N]`` weigh the means. Nodes come before episodes, so that a sum over nodes is one of whole rows.
         """
         y = self.enter(state)
-        embedded = torch.cat([self.forwards(y, edges), self.backwards(y, edges.transposed)], dim=2)
+        embedded = torch.cat([self.forwards(y, edges[0]), self.backwards(y, edges[1])], dim=2)
         shape = (len(nodes), *embedded.shape[1:])
         around = [
             (relations[i] @ torch.relu_(pool(embedded)).flatten(1)).view(shape) for i, pool in enumerate(self.pools)
@@ -144,7 +147,8 @@ class PlacetoLearner(Learner):
         self.graph = group_graph(self.nodes)
         self.relations, self.own = relations_of(self.graph), self.graph.group_columns
         self.policy = PlacetoNetwork(self.own.shape[1], self.graph.num_devices, params.width, params.rounds)
-        self.edges = RowSums(self.graph.senders, self.graph.receivers, self.graph.num_groups, self.graph.num_groups)
+        senders, receivers, num_groups = self.graph.senders, self.graph.receivers, self.graph.num_groups
+        self.edges = sorted_edges(receivers, senders, num_groups), sorted_edges(senders, receivers, num_groups)
         self.preferred = best_single(environment, self.nodes)
         self.baseline = MovingBaseline(params.decay)
         self._instance = instance_of(environment.problem)

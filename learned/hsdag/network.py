@@ -7,13 +7,15 @@ Shapes
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from placekit.learned.row_sums import RowSums
+from placekit.learned.sorted_edges import sorted_edges
 
 
 class Dropout(nn.Module):
@@ -72,10 +74,10 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, hidden: Tensor, neighbours: RowSums) -> Tensor:
+    def forward(self, hidden: Tensor, neighbours: Callable[[Tensor], Tensor]) -> Tensor:
         """Return ``[N, H]`` from ``[N, H]`` and what `normed_neighbours` returns."""
         found = hidden
-        convolution: Any  # a GCNConv, whose own sums would be sorted in every call
+        convolution: Any  # a GCNConv, whose own sums take several times as long
         for convolution in self.convolutions:
             heard = neighbours(convolution.lin(found)) + convolution.bias
             found = self.dropout(torch.relu_(heard))
@@ -83,12 +85,15 @@ class Encoder(nn.Module):
         return normed
 
 
-def normed_neighbours(edges: Tensor, num_nodes: int) -> RowSums:
-    """Return the sums ``D^(-1/2) (A + I) D^(-1/2)`` of undirected `edges` ``[2, E]``, with degrees D of ``A + I``."""
+def normed_neighbours(edges: Tensor, num_nodes: int) -> Callable[[Tensor], Tensor]:
+    """Return a product with ``D^(-1/2) (A + I) D^(-1/2)`` of undirected `edges` ``[2, E]``, with degrees D of A + I."""
     loops = torch.arange(num_nodes)
-    senders, receivers = torch.cat([edges[0], edges[1], loops]), torch.cat([edges[1], edges[0], loops])
-    scale = torch.bincount(receivers).to(torch.get_default_dtype()).rsqrt()
-    return RowSums(senders, receivers, num_nodes, num_nodes, scale[senders] * scale[receivers], is_symmetric=True)
+    ends = torch.cat([edges, edges.flip(0), loops.expand(2, -1)], dim=1)
+    matrix, scale = (
+        sorted_edges(ends[0], ends[1], num_nodes),
+        torch.bincount(ends[0]).to(torch.get_default_dtype()).rsqrt(),
+    )
+    return partial(matrix.matmul, input_value=scale[matrix.as_tensor()].prod(dim=0))
 
 
 class EdgeScorer(nn.Module):

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+import torch
 
 import placekit as pk
+
+
+@pytest.fixture
+def doubles() -> Iterator[None]:
+    """Let torch calculate in doubles during a test: sparse products do not mix them with floats."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture

@@ -129,6 +129,7 @@ def test_resumed_training_equals_an_uninterrupted_one(
     assert not differing
 
 
+@pytest.mark.usefixtures("doubles")
 @anyone
 def test_gradients_agree_with_differences(placer: type[LearnedMethod], toy: pk.Problem) -> None:
     """The gradient of a weighted sum of log-probabilities and entropies, along random directions, in doubles."""

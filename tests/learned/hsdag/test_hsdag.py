@@ -54,6 +54,7 @@ def test_same_seed_same_answer(toy: pk.Problem) -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+@pytest.mark.usefixtures("doubles")
 @pytest.mark.parametrize("fidelity", ["placekit", "paper"])
 def test_the_gradient_is_the_derivative_of_the_log_probability(toy: pk.Problem, fidelity: str) -> None:
     """Autograd through pooling, scores and heads equals central differences, for the weights of every part."""
