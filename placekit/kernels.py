@@ -43,8 +43,8 @@ LIST = Path(__file__).with_name("kernels.json")
 """
 MAX_PROCESSES = 4
 """Processes that compile; each takes a quarter of a gigabyte."""
-FEW_OPS = 12
-"""Problems of so many ops are mostly solved by enumeration, without compiled kernels."""
+FEW_OPS = 8
+"""Problems of so many ops are enumerated without compiled kernels, in a fifth of a second or less."""
 LEARNED, TRAINING_PLAN = "learned", "training-plan"
 """What the list names beside objectives: kernels of the learned methods, and of training plans."""
 
@@ -296,8 +296,7 @@ def prepare(*groups: str, on_progress: Callable[[int, int], None] | None = None)
             len(todo), " and ".join(dict.fromkeys(each.removeprefix(MORE) for each in missing)),
         )  # fmt: skip
         with compiling:
-            # one is there sooner than a process of its own would be
-            files = _compile(todo, on_progress) if len(todo) > 1 else {todo[0]: _compile_here(todo[0])}
+            files = _compile(todo, on_progress)
         for each in missing:
             kernels = kernels_of(each)
             if all(kernel in files for kernel in kernels):
@@ -385,11 +384,16 @@ def _write(path: Path, content: str) -> None:
 
 
 def _compile(kernels: list[str], on_progress: Callable[[int, int], None] | None) -> dict[str, str]:
-    """Compile kernels in other processes; return the index file of each, empty if it cannot be compiled.
+    """Compile kernels in other processes, a single one here; return the index file of each, empty if it cannot be.
 
     What a process that died did not compile is missing.
     """
-    todo, files = deque(kernels), dict[str, str]()
+    if len(kernels) == 1:  # sooner than another process would start
+        files = {kernels[0]: _compile_here(kernels[0])}
+        if on_progress is not None:
+            on_progress(1, 1)
+        return files
+    todo, files = deque(kernels), {}
 
     def feed(process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None

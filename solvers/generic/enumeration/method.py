@@ -193,7 +193,7 @@ def _offer(run: Run, branch: _Branch, places: Beginnings, values: NDArray[np.flo
         if isinstance(problem.objective, Makespan):
             instance = instance_of(problem)
             most_s = _most_s(run)
-            with interpreted(instance.num_ops <= FEW_OPS // 2):  # exponential
+            with interpreted(instance.num_ops <= FEW_OPS):
                 found = best_order(instance, device, problem.objective.contention, most_s)
             if found[0] >= most_s:
                 continue
