@@ -47,30 +47,19 @@ def peak_bytes() -> int | None:
     Linux tells it in ``/proc``. Its ``ru_maxrss`` is not used there: a process inherits that from the one that started
     it. Elsewhere ``ru_maxrss`` is all there is.
     """
-    peak = _status_bytes("VmHWM")
-    if peak is None:
-        with suppress(ImportError):
-            import resource
+    with suppress(OSError):
+        for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name == "VmHWM":
+                return int(value.split()[0]) * 1024
+    with suppress(ImportError):
+        import resource
 
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return peak
-
-
-def resident_bytes() -> int | None:
-    """Return the resident memory of this process now, in bytes; None where the system does not tell."""
-    return _status_bytes("VmRSS")
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return None
 
 
 def reset_peak() -> None:
     """Let `peak_bytes` forget what was before, where the system can do that."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def _status_bytes(field: str) -> int | None:
-    with suppress(OSError):
-        for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name == field:
-                return int(value.split()[0]) * 1024
-    return None

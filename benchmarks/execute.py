@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from placekit.benchmarks.circumstances import circumstances
 from placekit.benchmarks.plan import Job
 from placekit.benchmarks.store import Row, Store, append_row
-from placekit.benchmarks.together import measured_together, rank_s
+from placekit.benchmarks.together import measured_together
 from placekit.io.model import ModelSource
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
@@ -42,7 +42,8 @@ def measurable(jobs: Iterable[Job], rows: Mapping[str, Row], *, is_every: bool =
         return able
     best: dict[tuple[str, str], tuple[float, Job]] = {}
     for job in able:
-        score_s = rank_s(rows[job.case.address])
+        row = rows[job.case.address]
+        score_s = row.get("info", {}).get("measured.sample_s", row["objective_s"])  # as it learned
         key = job.case.problem, str(job.facts["label"])
         if key not in best or score_s < best[key][0]:
             best[key] = score_s, job

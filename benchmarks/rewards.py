@@ -7,7 +7,7 @@ all runs of a worker. The best placements are not compared at the end, because a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -66,18 +66,7 @@ def why_not_measured(
 
 def measured_method(name: str, params: Mapping[str, Any], problem: Problem, model_file: Path) -> Method:
     """Return a learner whose placements are measured, with small batches but where `params` name a published form."""
-    from placekit.learned.measured_reward import SMALL_BATCHES, MeasuredAnswer, MeasuredReward, executor_for
-
-    class NotCompared(MeasuredReward):
-        """Measured rewards without the comparison at the end."""
-
-        def answer(
-            self,
-            *,
-            compare: bool = True,  # noqa: ARG002  # the suite compares
-            gives_up: Callable[[], bool] | None = None,
-        ) -> MeasuredAnswer | None:
-            return super().answer(compare=False, gives_up=gives_up)
+    from placekit.learned.measured_reward import SMALL_BATCHES, MeasuredReward, executor_for
 
     own = without_reward(params)
     learner = _require_learner(get_method(name, own if "fidelity" in own else {**SMALL_BATCHES.get(name, {}), **own}))
@@ -90,7 +79,7 @@ def measured_method(name: str, params: Mapping[str, Any], problem: Problem, mode
         able = [row for row in rows if evaluate(problem, Placement.of(problem, row)).is_feasible]
         seconds = MeasuredReward(source, problem, timing=timing)(np.array(able)) if able else ()
         _ALONE[key] = list(zip(able, map(float, seconds), strict=True))
-    reward = NotCompared(source, problem, timing=timing)
+    reward = MeasuredReward(source, problem, timing=timing, candidates=0)  # the suite compares
     for row, time_s in _ALONE[key]:
         reward.remember(row, time_s)
     learner.session = replace(learner.session, measured=reward)

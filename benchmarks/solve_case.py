@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak, resident_bytes
+from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak
 from placekit.benchmarks.plan import Case, Job
 from placekit.benchmarks.rewards import REWARD, measured_method, without_reward
 from placekit.benchmarks.suite_problems import AnyProblem
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.benchmarks.training import solve_training
+from placekit.machine import resident_bytes
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives.evaluate import evaluate
@@ -132,7 +133,7 @@ def _solve(job: Job) -> dict[str, Any]:
             "warm_start_objective_s": None if start is None else start.objective,
             "evaluations": result.evaluations,
             "peak_bytes": peak,
-            "memory_bytes": None if peak is None or before is None else peak - before,
+            "memory_bytes": max(peak - int(before), 0) if peak and before else None,
             "violations": [violation.message for violation in result.violations[:5]],
             "trace": _thinned(result.trace),
             "info": _scalars(result.info),

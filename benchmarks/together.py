@@ -30,11 +30,6 @@ _BURST_S = 0.5
 """Seconds of a burst; a stream of three rounds of what is under way takes longer on a slow machine."""
 
 
-def rank_s(row: Row) -> float:
-    """Return what the runs of a method are ranked by: the measured time of a placement if it learned from that."""
-    return float(row.get("info", {}).get("measured.sample_s", row["objective_s"]))
-
-
 def measured_together(
     jobs: Sequence[Job],  # the jobs of one problem whose placements take part, one of every method
     runs: Mapping[str, Sequence[Row]],  # the rows of all runs of every method, by label

@@ -115,6 +115,8 @@ class MeasuredReward:
         How to measure one placement, and the best ones at the end; `brief_timing` and `thorough_timing` if None.
     max_measurements
         Placements that are measured at most, not counting those at the end; None for no limit.
+    candidates
+        The best so many are measured once more at the end; 0 for no comparison.
     on_measured
         Called after every placement that was measured.
 
@@ -151,6 +153,7 @@ class MeasuredReward:
         timing: Timing | None = None,
         final_timing: Timing | None = None,
         max_measurements: int | None = None,
+        candidates: int = CANDIDATES,
         on_measured: Callable[[MeasuredReward], None] | None = None,
     ) -> None:
         self.executor = executor_for(problem)
@@ -162,7 +165,7 @@ class MeasuredReward:
         self.source, self.problem = source, problem
         self.timing = timing or brief_timing(self.executor)
         self.final_timing = final_timing or thorough_timing(self.executor)
-        self.max_measurements, self.on_measured = max_measurements, on_measured
+        self.max_measurements, self.candidates, self.on_measured = max_measurements, candidates, on_measured
         self.should_stop: Callable[[], StopReason | None] = lambda: None
         self.asked = self.measurements = self.failures = 0
         self.measuring_s = 0.0
@@ -196,14 +199,14 @@ class MeasuredReward:
         Parameters
         ----------
         compare
-            Whether to measure the best `CANDIDATES` once more, in turns with every device alone, and to choose by that.
+            Whether to measure the best `candidates` once more, in turns with every device alone, and to choose by that.
         gives_up
             Asked while another measurement runs; True ends the wait, and there is no comparison.
         """
-        best = self.best(CANDIDATES)
+        best = self.best(max(self.candidates, 1))
         if not best:
             return None
-        found = self._compared([row for _, row in best], gives_up) if compare else None
+        found = self._compared([row for _, row in best], gives_up) if compare and self.candidates else None
         return found or MeasuredAnswer(Placement.of(self.problem, best[0][1]), best[0][0])
 
     def _compared(self, rows: list[NDArray[np.int64]], gives_up: Callable[[], bool] | None) -> MeasuredAnswer | None:

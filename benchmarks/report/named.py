@@ -285,23 +285,11 @@ def plans(source: Source) -> Titled:
     yield None, Table(heads, tuple(lines), num_text=2)
 
 
-TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
-    {
-        "gaps": gaps,
-        "instances": instances,
-        "spread": spread,
-        "excess": excess,
-        "anytime": anytime,
-        "growth": growth,
-        "cost": cost,
-        "plans": plans,
-        "outputs": outputs,
-        "timing": timing,
-        "prediction": prediction,
-        "measured": measured,
-        "verdicts": verdicts,
-    }
+_ALL = (
+    *(gaps, instances, spread, excess, anytime, growth, cost, plans),
+    *(outputs, timing, prediction, measured, verdicts),
 )
+TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType({table.__name__: table for table in _ALL})
 """Every table by its name."""
 
 
