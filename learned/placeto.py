@@ -116,9 +116,9 @@ class PlacetoNetwork(nn.Module):
     def forward(self, state: Tensor, edges: tuple[EdgeIndex, EdgeIndex], relations: Tensor, nodes: Tensor) -> Tensor:
         """Return logits ``[B, R, D]`` of `nodes` ``[R]``.
 
-        The state ``[N, B, features + D + 3]`` is that of step 1; `edges` sum over predecessors and
-        successors, `relations`
-        ``[3, R, N]`` weigh the means. Nodes come before episodes, so that a sum over nodes is one of whole rows.
+        The state ``[N, B, features + D + 3]`` is that of step 1; `edges` sum over predecessors and successors,
+        `relations` ``[3, R, N]`` weigh the means. Nodes come before episodes, so that a sum over nodes is one of whole
+        rows.
         """
         y = self.enter(state)
         embedded = torch.cat([self.forwards(y, edges[0]), self.backwards(y, edges[1])], dim=2)

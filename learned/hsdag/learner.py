@@ -139,10 +139,8 @@ class HsdagLearner(Learner):
             state = self.renewed(state, renewal)
         self.episode += 1
         row, log_probs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
-        placements = np.empty(
-            (num_rows, len(self.nodes)), dtype=np.int64
-        )  # large: written once, and "clip" does not copy
-        first = 0
+        # a large array: it is written once, and "clip" does not copy
+        placements, first = np.empty((num_rows, len(self.nodes)), dtype=np.int64), 0
         for devices, group_of_op in placed:
             np.take(devices, group_of_op, axis=1, out=placements[first : first + len(devices)], mode="clip")
             first += len(devices)
