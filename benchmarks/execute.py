@@ -25,6 +25,7 @@ from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.runtime.compare import PLACEMENT, PlacementTiming, time_placement
+from placekit.runtime.series import Estimate
 from placekit.runtime.timing import Timing, TimingSettings
 from placekit.solve.advice import LEAST_GAIN
 from placekit.training.problem import TrainingProblem
@@ -172,7 +173,8 @@ def _measured(timed: PlacementTiming, problem: Problem, placement: Placement) ->
     told = timed.to_dict()
     if problem.objective.name == "throughput":
         per_s, iqr = told["throughput_per_s"], told["throughput_per_s_iqr"]
-        measured_s, iqr_s = (None, None) if not per_s else (1 / per_s, iqr / per_s**2)  # d(1/x) = dx / x^2
+        sample = Estimate(per_s, iqr).reciprocal if per_s else None
+        measured_s, iqr_s = (sample.median, sample.iqr) if sample else (None, None)
     else:
         measured_s, iqr_s = told["latency_s"], told["latency_s_iqr"]
     predicted_s = problem.objective.score(problem, placement.device_of_op).objective_s

@@ -109,5 +109,4 @@ def _sample_s(series: Series, is_latency: bool) -> Estimate | None:
     """Return the seconds of a sample: alone, or of a stream; None if that was not measured."""
     if is_latency or series.throughput is None:
         return series.latency
-    median = series.throughput.median
-    return Estimate(1 / median, series.throughput.iqr / median**2)  # d(1/x) = dx / x^2
+    return series.throughput.reciprocal

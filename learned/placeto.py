@@ -31,6 +31,7 @@ from placekit.learned.group_graph import best_single, few_groups, group_graph, r
 from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, entropy
 from placekit.learned.method import LearnedMethod
 from placekit.learned.sorted_edges import sorted_edges
+from placekit.model.graph import csr_lists
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo
 
@@ -153,8 +154,8 @@ class PlacetoLearner(Learner):
         self.baseline = MovingBaseline(params.decay)
         self._instance = instance_of(environment.problem)
         groups = self.nodes.group_of_op
-        self._ops_by_group = np.argsort(groups, kind="stable")
-        self._first_by_group = np.searchsorted(groups[self._ops_by_group], np.arange(self.graph.num_groups))
+        offsets, self._ops_by_group = csr_lists(groups, np.arange(len(groups)), num_groups)
+        self._first_by_group = offsets[:-1]
         self._row_of_step = self._step = torch.empty(0, dtype=torch.int64)  # of the last rollout, for its advantages
 
     def _played(

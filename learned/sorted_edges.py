@@ -13,7 +13,7 @@ from torch_geometric import EdgeIndex
 def sorted_edges(receivers: Tensor, senders: Tensor, num_nodes: int) -> EdgeIndex:
     """Return the matrix whose product with ``[num_nodes, width]`` is, for every node, the sum over its senders.
 
-    A layer of messages (`torch_geometric.nn.MessagePassing`) does not: its sums take several times as long.
+    It is sorted once. Layers of messages (`torch_geometric.nn.MessagePassing`) take several times as long per product.
 
     Examples
     --------
@@ -21,14 +21,14 @@ def sorted_edges(receivers: Tensor, senders: Tensor, num_nodes: int) -> EdgeInde
     >>> edges.matmul(torch.tensor([[1.0], [10.0], [100.0]])).tolist()
     [[0.0], [101.0], [0.0]]
     """
-    _warn()
+    _warn_unheard()
     order = torch.argsort(receivers * num_nodes + senders)
     ends = torch.stack([receivers, senders])[:, order]
     return EdgeIndex(ends, sparse_size=(num_nodes, num_nodes), sort_order="row").fill_cache_()
 
 
 @cache
-def _warn() -> None:
+def _warn_unheard() -> None:
     """Let torch say what it says once of sparse matrices, that they may change, where nobody hears it."""
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore", UserWarning)

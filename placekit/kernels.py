@@ -133,11 +133,8 @@ class Kernel:
         self.py_func = function
         self.source = source_of(function)
         self._is_inner = inner or inline
-        self._options = {
-            "nogil": True,
-            "no_cfunc_wrapper": True,
-            "forceinline": inline,
-        }  # cfunc: for functions as values
+        # numba makes a cfunc for functions that are passed as values; none is here
+        self._options = {"nogil": True, "no_cfunc_wrapper": True, "forceinline": inline}
         self._options |= {} if allocates else {"_nrt": False}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -166,9 +163,9 @@ class Kernel:
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's dispatcher of the function; the function itself under ``NUMBA_DISABLE_JIT``."""
-        numba, function, options = _numba(), self.py_func, self._options
-        for_python: Any = numba.njit(**options)(function) if self._is_inner else None  # as tests call it
-        options |= {"no_cpython_wrapper": True} if self._is_inner else {}
+        numba, function = _numba(), self.py_func
+        for_python: Any = numba.njit(**self._options)(function) if self._is_inner else None  # as tests call it
+        options = self._options | ({"no_cpython_wrapper": True} if self._is_inner else {})
         try:
             dispatcher: Any = numba.njit(cache=True, **options)(function)
         except RuntimeError:  # no folder
@@ -240,10 +237,11 @@ def _take_later(module: str, name: str) -> list[str]:
 
 
 _later: set[str] = set()
-"""What is to be prepared when one of its kernels is called: `MORE` of the objectives that were prepared, and those of
+"""Names to prepare when one of their kernels is called: `MORE` of the objectives that were prepared, and those of
 `prepare_when_called`."""
 _here = threading.local()
-"""Of a thread: ``is_compiling`` while it compiles a kernel, so that what the kernel calls is not taken for `used`."""
+"""Of a thread: ``is_compiling`` while it compiles a kernel, so that what the kernel calls is not taken for `used`;
+``is_interpreted`` within `interpreted`."""
 
 
 @cache

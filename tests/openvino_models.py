@@ -20,6 +20,13 @@ def constant(values: Any, dtype: Any = np.float32) -> Any:
     return opset.constant(np.asarray(values, dtype=dtype))
 
 
+def save_product(path: Path) -> None:
+    """Save a model of one product and a ReLU."""
+    x = opset.parameter([1, 64, 64], np.float32, name="x")
+    y = opset.relu(opset.matmul(x, constant(np.ones((64, 64))), False, False, name="product"), name="relu")
+    ov.save_model(ov.Model([opset.result(y, name="out")], [x], "tiny"), path, compress_to_fp16=False)
+
+
 def convnet() -> ov.Model:
     r"""Convolutions with a branch, a Split, a tensor that is both cut and output, and two outputs.
 

@@ -39,6 +39,11 @@ class Estimate:
         low, median, high = np.percentile(values, [25, 50, 75])
         return cls(float(median), float(high - low))
 
+    @property
+    def reciprocal(self) -> Estimate:
+        """Seconds per sample of samples per second, to first order: d(1/x) = dx / x^2."""
+        return Estimate(1 / self.median, self.iqr / self.median**2)
+
 
 @dataclass(frozen=True, eq=False)
 class Series:

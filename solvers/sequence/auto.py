@@ -200,7 +200,7 @@ def _has_segments(run: Run) -> bool:
     from placekit.solvers.makespan.decomposition.segments import cut_segments
     from placekit.solvers.makespan.schedule.tasks import make_tasks
 
-    return not run.problem.has_direct_links and bool(cut_segments(make_tasks(run.problem)))
+    return bool(cut_segments(run.problem, make_tasks(run.problem)))
 
 
 def _is_open(more_than: float, run: Run) -> bool:

@@ -2,18 +2,12 @@ r"""Segments in series: parts of the graph between ops that every other op comes
 
 An op k is a **cut** if every other op is an ancestor or a descendant of k. Let :math:`k_1, k_2, \ldots` be cuts in
 topological order. **Segment** i holds the ops from :math:`k_i` to :math:`k_{i+1}`, both included; the first segment
-begins with the ancestors of the first cut, and the last one ends with the descendants of the last cut. Let
-:math:`M_i(a, b)` be the least makespan of segment i alone if its cuts run on devices of the kinds a and b.
-
-1. In a schedule all ops before a cut end before the cut starts, and all ops after it start when it has ended.
-2. So the ops of segment i run between the start of :math:`k_i` and the end of :math:`k_{i+1}`. With their devices and
-   their relative times they are a schedule of the segment, which takes at least :math:`M_i(a, b)`.
-3. So :math:`end(k_{i+1}) \ge end(k_i) - t(k_i, a) + M_i(a, b)`, where t is the time of the cut.
-4. So a shortest path over the kinds of the cuts is a lower bound of the makespan.
+begins with the ancestors of the first cut, and the last one ends with the descendants of the last cut. Why their least
+makespans for the kinds of their cuts add up to a lower bound: :mod:`placekit.verification.series`.
 
 A segment ignores edges that jump over a cut, memory limits, contention, and ops outside that share a device with its
 own. All of these only make schedules longer, and without them the bound is exact: equal devices can be renamed so that
-the schedules of two neighbours agree about their cut. Lower bounds of the M give a lower bound just the same.
+the schedules of two neighbours agree about their cut. Lower bounds of segments give a lower bound just the same.
 """
 
 from __future__ import annotations
@@ -47,8 +41,10 @@ class Segment:
     ops: NDArray[np.int64]  # ``[N]`` positions of the ops, rising; the cuts are the first and the last of them
 
 
-def cut_segments(tasks: Tasks) -> list[Segment]:
+def cut_segments(problem: Problem[Makespan], tasks: Tasks) -> list[Segment]:
     """Return the segments in order; none where the largest of them is nearly the whole graph. O(ops + edges)."""
+    if problem.has_direct_links:  # a segment can ask for a kind, but not for a kind on a node
+        return []
     cuts = _cuts(tasks)
     starts, ends = [0, *cuts], [*cuts, tasks.num_ops - 1]
     ops = [np.arange(low, high + 1) for low, high in zip(starts, ends, strict=True)]

@@ -84,8 +84,7 @@ class _Series:
     def __init__(self, run: Run[Makespan], tasks: Tasks) -> None:
         self.run, self.tasks = run, tasks
         self.parts: dict[Case, Run[Makespan]] = {}
-        # a problem of a segment can ask for a kind, but not for a kind on a node
-        self.segments = [] if run.problem.has_direct_links else cut_segments(tasks)
+        self.segments = cut_segments(run.problem, tasks)
         kinds = range(int(tasks.kind.max()) + 1)
         self.time_s = [tasks.time_s[:, tasks.kind == kind].min(axis=1, initial=np.inf).tolist() for kind in kinds]
         self.delay_s = dict(

@@ -91,7 +91,7 @@ def small_forks(rng: np.random.Generator) -> pk.Problem:
 
 def cuts_of(problem: pk.Problem) -> list[int | None]:
     """Return the positions of the cuts."""
-    return [segment.last for segment in cut_segments(make_tasks(problem))][:-1]
+    return [segment.last for segment in cut_segments(problem, make_tasks(problem))][:-1]
 
 
 def test_cuts_are_the_ops_that_everything_passes() -> None:
@@ -112,7 +112,7 @@ def test_segments_meet_in_ops_that_are_comparable_with_all(problem: pk.Problem) 
     for u, v in sorted(zip(tasks.senders.tolist(), tasks.receivers.tolist(), strict=True), reverse=True):
         reaches[u] |= reaches[v]
     with mock.patch.object(segments_module, "LARGEST", 1.0):
-        segments = cut_segments(tasks)
+        segments = cut_segments(problem, tasks)
     assert not segments or {v for s in segments for v in s.ops.tolist()} == set(range(tasks.num_ops))
     for cut in {segment.last for segment in segments} - {None}:
         assert (reaches[cut] | reaches[:, cut]).all()
@@ -155,7 +155,7 @@ def test_forks_have_bounds_up_to_the_optimum() -> None:
 @given(SMALL)
 @examples(60)
 def test_solved_segments_are_a_proof(problem: pk.Problem) -> None:
-    """Where nothing jumps, and memory and colocation ask for nothing, the schedule put together is optimal."""
+    """The schedule put together is optimal if no edge jumps over a cut, and nothing limits memory or colocates."""
     free = pk.Problem(
         problem.graph,
         pk.Platform(tuple(device.replace(memory_bytes=None) for device in problem.platform.devices)),
@@ -164,7 +164,7 @@ def test_solved_segments_are_a_proof(problem: pk.Problem) -> None:
     )
     optimum, run = known_optimum(free), Run(free)
     with mock.patch.object(segments_module, "LARGEST", 1.0):
-        segments = cut_segments(make_tasks(free))
+        segments = cut_segments(free, make_tasks(free))
         solve_in_series(
             run,
             make_tasks(free),
