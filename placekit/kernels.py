@@ -290,9 +290,11 @@ def prepare(*groups: str, on_progress: Callable[[int, int], None] | None = None)
         if folder is None or not todo:
             return
         logger.warning(
-            "compiling %d kernels for %s: once per installation; `placekit warm-up` does it beforehand",
-            len(todo), " and ".join(dict.fromkeys(each.removeprefix(MORE) for each in missing)),
-        )  # fmt: skip
+            "compiling %d %s for %s: once per installation; `placekit warm-up` does it beforehand",
+            len(todo),
+            "kernel" if len(todo) == 1 else "kernels",
+            " and ".join(dict.fromkeys(each.removeprefix(MORE) for each in missing)),
+        )
         with compiling:
             files = _compile(todo, on_progress)
         for each in missing:

@@ -94,7 +94,7 @@ def test_what_harder_problems_need_is_compiled_when_one_of_it_is_called(folder: 
     (folder / "list.json").write_text(json.dumps(LISTED | {"kernels": {"this": [one], f"{MORE}this": [two]}}))
     told = run(folder, PREPARE_THIS + CALL)
     assert told.stdout.splitlines() == ["1 1", "2.5 3.5 2"]
-    assert told.stderr.count("compiling 1 kernels for this") == 2
+    assert told.stderr.count("compiling 1 kernel for this") == 2
     assert run(folder, PREPARE_THIS + CALL).stderr == ""
 
 

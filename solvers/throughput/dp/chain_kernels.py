@@ -40,7 +40,7 @@ class IdealRows(NamedTuple):
     closed: NDArray[np.float64]
     bits: NDArray[np.uint64]  # ``[num_ideals, num_words]`` members
     shared: tuple[NDArray[np.float64], ...]  # `Instance.shared_memory`, see `shared_bytes`
-    # cut_offsets, cut_nets, cut_counts: cut nets of each ideal, see `describe_ideals`
+    # cut_offsets, cut_nets, cut_counts: cut nets of each ideal, see :class:`.ideals.IdealSet`
     cut_offsets: NDArray[np.int64]
     cut_nets: NDArray[np.int32]
     cut_counts: NDArray[np.int32]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from placekit.model.graph import csr_lists
-from placekit.solvers.throughput.dp.instance import Instance
-from placekit.solvers.throughput.dp.kernels import cut_of_prefixes, describe_ideals, enumerate_ideals
+from placekit.solvers.throughput.dp.instance import Instance, unpack
+from placekit.solvers.throughput.dp.kernels import cut_of_prefixes, enumerate_ideals
 
 IDEALS_PER_SHARE = 30
 """Ideals with cheap cuts that are taken of each share of the work."""
+CELLS_AT_ONCE = 1 << 20
+"""Memberships of classes and nets in ideals that are unpacked at once: a few megabytes."""
 NODES_PER_CALL = 10_000_000
 """Nodes of the search tree between two looks at the clock: a fraction of a second."""
 
@@ -78,7 +82,8 @@ class IdealSet:
         at, open_work = np.zeros(2, dtype=np.int64), np.zeros(size)
         open_work[0] = total
         left_before, choice = np.zeros(instance.num_classes, dtype=np.int64), np.zeros(size, dtype=np.int8)
-        state = at, left_before, choice, np.zeros(size), open_work, np.zeros(num_words, dtype=np.uint64)
+        window, row = np.zeros(size, dtype=np.int64), np.zeros(num_words, dtype=np.uint64)
+        state = at, left_before, choice, window, np.zeros(size), open_work, row
         bits = np.zeros((min(1 << 14, max_ideals), num_words), dtype=np.uint64)
         while at[0] >= 0:
             max_nodes -= enumerate_ideals(*graph, *state, bits, NODES_PER_CALL)
@@ -92,20 +97,31 @@ class IdealSet:
 
     @classmethod
     def _described(cls, instance: Instance, bits: NDArray[np.uint64]) -> IdealSet:
-        """Return the ideals given in any order. O(ideals * (classes + pins))."""
-        class_values = _class_values(instance)
-        nets = instance.net_offsets, instance.net_pins
-        values, offsets = np.zeros((len(bits), class_values.shape[1])), np.zeros(len(bits) + 1, dtype=np.int64)
-        none = np.zeros(0, dtype=np.int32)
-        # sort first: the kernels walk the ideals by rising work
-        describe_ideals(bits, class_values, *nets, values, offsets, none, none)
-        by_work = np.argsort(values[:, 0], kind="stable")
-        bits, values = np.ascontiguousarray(bits[by_work]), values[by_work]
-        offsets = np.concatenate([[0], np.cumsum(np.diff(offsets)[by_work])]).astype(np.int64)
-        cut = np.zeros((2, int(offsets[-1])), dtype=np.int32)
-        if cut.size:
-            describe_ideals(bits, class_values, *nets, values, offsets, cut[0], cut[1])
-        return cls(instance, bits, values, offsets, cut[0], cut[1])
+        """Return the ideals given in any order. O(ideals * (classes * values + pins))."""
+        num_classes, sizes = instance.num_classes, np.diff(instance.net_offsets)
+        # sparse, because a dense product would wake the threads of BLAS
+        class_values: Any = csr_array(_class_values(instance).T)
+        incidence = np.ones(len(instance.net_pins), dtype=np.int32), instance.net_pins, instance.net_offsets
+        pins_of_net: Any = csr_array(incidence, (len(sizes), num_classes))
+        at_once = max(1, CELLS_AT_ONCE // (num_classes + len(sizes)))
+        parts = range(0, len(bits), at_once)
+
+        def members(at: int) -> NDArray[np.int32]:
+            inside = unpack(bits[at : at + at_once], num_classes)
+            return np.ascontiguousarray(inside.T, dtype=np.int32)
+
+        values = np.concatenate([(class_values @ members(at)).T for at in parts])
+        by_work = np.argsort(values[:, 0], kind="stable")  # the kernels walk the ideals by rising work
+        bits, values = bits[by_work], values[by_work]
+        num_cut, cut_nets, cut_counts = [np.zeros(1, dtype=np.int64)], [], []
+        for at in parts:
+            inside = (pins_of_net @ members(at)).T
+            is_cut = (inside > 0) & (inside < sizes)
+            num_cut.append(is_cut.sum(axis=1))
+            cut_nets.append(np.nonzero(is_cut)[1].astype(np.int32))
+            cut_counts.append(inside[is_cut])
+        offsets = np.cumsum(np.concatenate(num_cut))
+        return cls(instance, bits, values, offsets, np.concatenate(cut_nets), np.concatenate(cut_counts))
 
     @classmethod
     def prefixes(cls, instance: Instance, ends: NDArray[np.int64]) -> IdealSet:

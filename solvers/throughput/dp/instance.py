@@ -251,9 +251,9 @@ def _can_run(contraction: Contraction, groups: Sequence[Sequence[int]], crew: Cr
     return np.asarray(supported & ~elsewhere)
 
 
-def unpack(row: NDArray[np.uint64], num_classes: int) -> NDArray[np.bool_]:
-    """``[num_classes]`` membership from the words of an ideal."""
-    return np.unpackbits(row.view(np.uint8), bitorder="little")[:num_classes].astype(bool)
+def unpack(words: NDArray[np.uint64], num_classes: int) -> NDArray[np.bool_]:
+    """``[..., num_classes]`` membership from the ``[..., num_words]`` words of ideals."""
+    return np.unpackbits(words.view(np.uint8), axis=-1, count=num_classes, bitorder="little").astype(bool)
 
 
 def pack(inside: NDArray[np.bool_]) -> NDArray[np.uint64]:

@@ -2,8 +2,6 @@
 
 An ideal (down-set of the contracted order graph) is a row of 64-bit words; bit `c` of the row is set iff class `c` is
 inside. Classes are numbered in a topological order. Every kernel has a plain-Python twin in the tests.
-
-The kernels are compiled on the first call on a machine and cached on disk after that.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ from placekit.kernels import njit
 
 @njit
 def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
-    successor_offsets, successors, work, window_low, window_high, at, left_before, choice, taken, open_work, row,
-    bits, max_nodes,
+    successor_offsets, successors, work, window_low, window_high, at, left_before, choice, window, taken, open_work,
+    row, bits, max_nodes,
 ):  # fmt: skip
     """Write the ideals whose work lies in one of the windows into `bits`, and come back now and then.
 
@@ -31,7 +29,7 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
     work : float64[num_classes]
         Non-negative work of each class.
     window_low, window_high : float64[num_windows]
-        Windows of total work, ends included.
+        Windows of total work, ends included; disjoint, by rising work.
     at : int64[2]
         Where the search is, and how many ideals there are; all of the search's state is zero at its beginning, except
         that ``open_work[0]`` is the sum of the work. It is over when ``at[0]`` is negative.
@@ -39,6 +37,8 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
         Predecessors of each class that were left out.
     choice : int8[num_classes + 1]
         0: not tried, 1: taken, 2: left.
+    window : int64[num_classes + 1]
+        The first window that does not end below the work taken before each class.
     taken, open_work : float64[num_classes + 1]
         Work taken before each class, and work of classes neither decided nor excluded by a predecessor.
     row : uint64[num_words]
@@ -57,24 +57,22 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
     num_windows = len(window_low)
     c, count, nodes = at[0], at[1], 0
     while c >= 0 and nodes < max_nodes:
+        w = window[c]
+        while w < num_windows and window_high[w] < taken[c]:
+            w += 1
+        window[c] = w
         if c == num_classes:
-            inside = False
-            for w in range(num_windows):
-                inside = inside or (window_low[w] <= taken[c] <= window_high[w])
-            if inside:
+            if w < num_windows and window_low[w] <= taken[c]:
                 if count == len(bits):
                     break
-                for w in range(len(row)):
-                    bits[count, w] = row[w]
+                for word in range(len(row)):
+                    bits[count, word] = row[word]
                 count += 1
             c -= 1
             continue
         if choice[c] == 0:
             nodes += 1
-            possible = False
-            for w in range(num_windows):
-                possible = possible or (taken[c] <= window_high[w] and taken[c] + open_work[c] >= window_low[w])
-            if not possible:
+            if w == num_windows or taken[c] + open_work[c] < window_low[w]:
                 c -= 1
                 continue
             if left_before[c] == 0:
@@ -83,7 +81,7 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
                 taken[c + 1] = taken[c] + work[c]
                 open_work[c + 1] = max(0.0, open_work[c] - work[c])
                 c += 1
-                choice[c] = 0
+                choice[c], window[c] = 0, w
                 continue
         if choice[c] == 2:
             for e in range(successor_offsets[c], successor_offsets[c + 1]):
@@ -105,62 +103,14 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
         # rounding must not close a window: add what the subtractions can have lost
         open_work[c + 1] = max(0.0, still_open) + 1e-13 * open_work[0]
         c += 1
-        choice[c] = 0
+        choice[c], window[c] = 0, w
     at[0], at[1] = c, count
     return nodes
 
 
 @njit
-def describe_ideals(bits, class_values, net_offsets, net_pins, values, cut_offsets, cut_nets, cut_counts):  # type: ignore[no-untyped-def]  # compiled
-    """Sum the values of the classes of each ideal, and list the nets that it cuts.
-
-    Called twice: with empty `cut_nets` it only counts, and fills `cut_offsets`.
-
-    Parameters
-    ----------
-    bits : uint64[num_ideals, num_words]
-        The ideals.
-    class_values : float64[num_classes, num_values]
-        Additive values of classes (times per kind and pass, bytes, counts).
-    net_offsets, net_pins : int64[num_nets + 1], int64[num_pins]
-        Nets, CSR.
-    values : float64[num_ideals, num_values]
-        Receives the sums.
-    cut_offsets : int64[num_ideals + 1]
-        CSR offsets of the cut nets.
-    cut_nets, cut_counts : int32[num_cut]
-        Receive the cut nets of each ideal in rising order, and how many of their pins lie inside.
-    """
-    only_count = len(cut_nets) == 0
-    num_nets = len(net_offsets) - 1
-    one = np.uint64(1)
-    for i in range(len(bits)):
-        if only_count:
-            for v in range(class_values.shape[1]):
-                values[i, v] = 0.0
-            for c in range(len(class_values)):
-                if (bits[i, c >> 6] >> np.uint64(c & 63)) & one:
-                    for v in range(class_values.shape[1]):
-                        values[i, v] += class_values[c, v]
-        at = cut_offsets[i]
-        for n in range(num_nets):
-            inside = 0
-            for p in range(net_offsets[n], net_offsets[n + 1]):
-                c = net_pins[p]
-                if (bits[i, c >> 6] >> np.uint64(c & 63)) & one:
-                    inside += 1
-            if 0 < inside < net_offsets[n + 1] - net_offsets[n]:
-                if not only_count:
-                    cut_nets[at] = n
-                    cut_counts[at] = inside
-                at += 1
-        if only_count:
-            cut_offsets[i + 1] = at
-
-
-@njit
 def cut_of_prefixes(ends, net_offsets, net_pins, cut_offsets, cut_nets, cut_counts):  # type: ignore[no-untyped-def]  # compiled
-    """List the nets that each prefix of the order cuts, as `describe_ideals` does for any ideal.
+    """List the nets that each prefix of the order cuts.
 
     Called twice: with empty `cut_nets` it only counts, and fills `cut_offsets`.
 
@@ -170,8 +120,10 @@ def cut_of_prefixes(ends, net_offsets, net_pins, cut_offsets, cut_nets, cut_coun
         Number of classes of each prefix, rising.
     net_offsets, net_pins : int64[num_nets + 1], int64[num_pins]
         Nets, CSR, the pins of each in rising order.
-    cut_offsets, cut_nets, cut_counts
-        As for `describe_ideals`.
+    cut_offsets : int64[num_prefixes + 1]
+        CSR offsets of the cut nets.
+    cut_nets, cut_counts : int32[num_cut]
+        Receive the cut nets of each prefix in rising order, and how many of their pins lie inside.
     """
     only_count = len(cut_nets) == 0
     filled = np.zeros(len(ends), dtype=np.int64)
