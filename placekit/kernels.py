@@ -240,8 +240,8 @@ _later: set[str] = set()
 """Names to prepare when one of their kernels is called: `MORE` of the objectives that were prepared, and those of
 `prepare_when_called`."""
 _here = threading.local()
-"""Of a thread: ``is_compiling`` while it compiles a kernel, so that what the kernel calls is not taken for `used`;
-``is_interpreted`` within `interpreted`."""
+"""State of each thread: ``is_compiling`` while it compiles a kernel, so that what the kernel calls is not taken for
+`used`; ``is_interpreted`` within `interpreted`."""
 
 
 @cache

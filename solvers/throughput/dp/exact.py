@@ -174,7 +174,7 @@ class ThroughputDp(Method):
         return before_s is None or (run.objective is not None and run.objective < before_s * (1 - WORTHWHILE))
 
     def _max_ideals(self, instance: Instance) -> int:
-        """Return how many ideals fit into the memory: bits twice, sums, cut lists, and a value per state."""
+        """Return how many ideals fit into the memory: bits and cut lists twice, sums, and a value per state."""
         # a sample: all prefixes of a long order would themselves not fit
         ends = np.linspace(0, instance.num_classes, min(instance.num_classes, SAMPLED_PREFIXES) + 1).astype(np.int64)
         prefixes = IdealSet.prefixes(instance, ends)
@@ -182,5 +182,5 @@ class ThroughputDp(Method):
         num_states = int(np.prod([count + 1 for count in instance.counts]))
         columns = 3 + len(instance.closed_rows) + len(instance.groups) * 2 * instance.num_passes
         per_state = 32 if instance.has_teams else 24
-        per_ideal = 16 * prefixes.bits.shape[1] + 24 * columns + 8 * cut + per_state * num_states
+        per_ideal = 16 * prefixes.bits.shape[1] + 24 * columns + 16 * cut + per_state * num_states
         return max(1000, int(self.params.max_memory_bytes / per_ideal))
