@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.language.graph import OUTPUT
+from placekit.language.graph import free_name
 from placekit.language.task import LanguageTask, mix_phases, shared_memory
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
@@ -100,14 +100,15 @@ def _apart(task: LanguageTask) -> LanguageTask:
 def _twice(graph: OpGraph, keeping: NDArray[np.int64]) -> OpGraph:
     """Return the graph of both phases: prefill, decode, the proxy, and the caches of the ops that keep one."""
     before, behind = ([f"{phase}.{name}" for name in graph.op_names] for phase in PHASES)
-    caches = [f"{before[op]}.cache" for op in keeping.tolist()]
+    taken = set(before)
+    caches = [free_name(f"{before[op]}.cache", taken) for op in keeping.tolist()]
     edges = [
         (names[sender], names[receiver])
         for names in (before, behind)
         for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True)
     ]
     has_input = np.isin(np.arange(graph.num_ops), graph.receivers)
-    edges.append((f"{PHASES[0]}.{OUTPUT}", PROXY))
+    edges.append((before[-1], PROXY))
     edges += [(PROXY, behind[op]) for op in np.flatnonzero(~has_input).tolist()]
     for cache, op in zip(caches, keeping.tolist(), strict=True):
         edges += [(before[op], cache), (cache, behind[op])]

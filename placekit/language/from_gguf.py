@@ -19,6 +19,7 @@ from typing import Any
 
 from placekit.io.needs import require
 from placekit.language.description import PREDICTING, Block, ModelDescription, Part
+from placekit.language.graph import free_name
 from placekit.language.modules import CONV_BYTES, STATE_BYTES
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 
@@ -227,21 +228,24 @@ def _outside(
     front = [part if part.is_lookup else replace(part, inputs=(table.path,)) for part in front]
     if len(front) > 1:
         inputs = tuple(dict.fromkeys([*lookups, *(part.path for part in front if not part.is_lookup)]))
-        front.append(Part("embeddings", "Add", inputs, float(hidden), flops=float(hidden)))
+        path = free_name("embeddings", outside)
+        front.append(Part(path, "Add", inputs, float(hidden), flops=float(hidden)))
     back.sort(key=lambda part: part.is_last)
     if not any(part.is_last for part in back):
         vocab = table.parameters // hidden
+        path = free_name("output", outside)
         head = replace(
-            table, path="output", op_type="MatMul", width=float(vocab), flops=2.0 * table.parameters, is_lookup=False,
+            table, path=path, op_type="MatMul", width=float(vocab), flops=2.0 * table.parameters, is_lookup=False,
             is_last=True,
         )  # fmt: skip
-        return front, [*back, head], ((table.weight_bytes, table.parameters, (table.path, "output")),)
+        return front, [*back, head], ((table.weight_bytes, table.parameters, (table.path, path)),)
     return front, back, ()
 
 
 def _kept(file: _File, number: int, tensors: Mapping[str, list[_Tensor]]) -> tuple[str, Part | None]:
     """Return words for the mixer of a block and the part that keeps something; None for a block without one."""
     path = f"blk.{number}"
+    own = f"{path}.{free_name('attn', tensors)}"
 
     def out(name: str) -> int:
         return tensors[name][0].shape[1] if name in tensors else 0
@@ -277,9 +281,7 @@ def _kept(file: _File, number: int, tensors: Mapping[str, list[_Tensor]]) -> tup
     unknown = [name for name in tensors if not _KEEPS_NOTHING.search(name)]
     if not values and not state:
         if "attn_q" in tensors:  # Gemma 3n's last blocks use the cache of earlier ones
-            return "attention to the cache of an earlier block", Part(
-                f"{path}.attn", "ScaledDotProductAttention", pair_flops=pair
-            )
+            return "attention to the cache of an earlier block", Part(own, "ScaledDotProductAttention", pair_flops=pair)
         if unknown:
             raise UnsupportedProblemError(
                 f"{file.path}: {path}.{unknown[0]}: it is not known what it keeps of a sequence"
@@ -287,7 +289,8 @@ def _kept(file: _File, number: int, tensors: Mapping[str, list[_Tensor]]) -> tup
         return "", None
     window = _window(file, number) if values else None
     return kind + (f", window {window}" if window else ""), Part(
-        f"{path}.attn" if values else f"{path}.state", "ScaledDotProductAttention" if values else "StateUpdate",
+        own if values else f"{path}.{free_name('state', tensors)}",
+        "ScaledDotProductAttention" if values else "StateUpdate",
         width=float(width or file.value("ssm.inner_size") or file.value("embedding_length")), flops=1.5 * state,
         pair_flops=pair if values else (0.0, 0.0), cache_values=values, heads=heads if values else 0,
         kv_heads=kv_heads if values else 0, window=window, state_bytes=state,
@@ -316,7 +319,7 @@ def _block(file: _File, number: int, tensors: Mapping[str, list[_Tensor]], state
         return parts[-1].path
 
     def plus(name: str, *inputs: str) -> str:
-        parts.append(Part(f"{path}.{name}", "Add", inputs, float(hidden), flops=float(hidden)))
+        parts.append(Part(f"{path}.{free_name(name, tensors)}", "Add", inputs, float(hidden), flops=float(hidden)))
         return parts[-1].path
 
     fed = [name for name in tensors if name.startswith(("ffn", "exp_probs")) and "norm" not in name]

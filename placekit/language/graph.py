@@ -8,6 +8,7 @@ last token of a sequence passes the head.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,8 @@ ACTIVATION_BYTES = 2
 """Of a number in a hidden state."""
 LOGIT_BYTES = 4
 """Of a logit."""
-OUTPUT = "output"
-"""Name of the op that stands for the output of the model."""
+_OUTPUT = "output"
+"""Name of the op that stands for the output of the model, unless a part is called so."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,19 @@ class ModelStep:
         """``[num_ops]`` bytes that an op keeps of one sequence of `context` tokens."""
         cached = [part.cache_values * part.kept_tokens(context) * value_bytes + part.state_bytes for part in self.parts]
         return np.array([*cached, 0.0])
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: the wanted one, or else with as many underscores behind it as it needs.
+
+    Examples
+    --------
+    >>> free_name("output", {"output", "output_"})
+    'output__'
+    """
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 def tokens_seen(phase: Phase, window: int | None = None) -> float:
@@ -106,8 +120,9 @@ def model_step(model: ModelDescription, phase: Phase, *, batch: int = 1, cache_p
         read.append(_weights_read(part, phase, tokens) + batch * kept)
     last = parts[-1].path
     edges = [(source, part.path) for part in parts for source in part.inputs]
+    output = free_name(_OUTPUT, {part.path for part in parts})
     graph = OpGraph.from_edges(
-        [*(part.path for part in parts), OUTPUT], [*edges, (last, OUTPUT)], name=model.name,
+        [*(part.path for part in parts), output], [*edges, (last, output)], name=model.name,
         op_types=[*(part.op_type for part in parts), "Result"], output_bytes=[*written, 0.0],
     )  # fmt: skip
     graph = graph.replace(op_flops=np.array([*flops, 0.0]), op_weight_bytes=np.array([*read, 0.0]))
