@@ -24,11 +24,11 @@ from placekit.cli.render import fact_lines, many_stages_note, paragraphs, plain_
 from placekit.cli.task import read_placed, read_source
 from placekit.cli.units import format_count
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
+from placekit.exports.kept import require_kept
 from placekit.io.atomic import write_json, write_text
 from placekit.io.detect import kind_of_file
 from placekit.io.model import ModelSource
 from placekit.io.problem_json import read_problem
-from placekit.io.read_model import read_model
 from placekit.io.reading import read_json
 from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError, PlacekitError, UnknownNameError, UnsupportedProblemError
@@ -114,7 +114,7 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     from placekit.runtime.bundle import write_bundle
     from placekit.runtime.bundle_check import check_bundle
     from placekit.runtime.hetero_sidecar import check_sidecar, write_sidecar
-    from placekit.runtime.plans import plan_stages
+    from placekit.runtime.plans import ops_of_stages, plan_stages
 
     kind = "pipeline" if asked.to == _TORCH else "bundle"
     target = asked.target(model, placement, f"{model.stem}.{'hetero.json' if asked.hetero else kind}")
@@ -126,6 +126,7 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     if asked.to == _TORCH and not isinstance(source, TorchSource):
         raise InvalidProblemError(f"--to {_TORCH}: {model} is no PyTorch program (.pt2)")
     plan = plan_stages(source, placed, devices)
+    require_kept(asked.to, source.graph, placed, ops_of_stages(plan, source.graph))
     told: list[str] = []
     with StepBar() as bar:
         if asked.hetero:
@@ -146,6 +147,7 @@ class _Placed:
     """Placement for a runtime that takes names of ops, and the file of the export."""
 
     model: Path
+    source: ModelSource | None  # None for a problem file
     target: Path
     graph: OpGraph
     devices: Platform
@@ -173,7 +175,8 @@ def _to_onnxruntime(placed: _Placed) -> _Written:
     told: list[str] = []
 
     def check(annotated: Path, setting: str) -> None:
-        model = read_model(placed.model).load()
+        assert placed.source is not None  # a problem file has another suffix
+        model = placed.source.load()
         try:
             values = [tensor.data for tensor in random_inputs(model)]
         except UnsupportedProblemError as error:
@@ -304,10 +307,10 @@ def _placed(model: Path, placement: Path, target: Path, asked: ExportOptions) ->
     if kind_of_file(model) == "problem":
         problem = read_problem(model)
         placed = read_placed(placement, problem.graph, problem.platform, asked.default_device)
-        return _Placed(model, target, problem.graph, problem.platform, placed, None, problem, asked.check)
+        return _Placed(model, None, target, problem.graph, problem.platform, placed, None, problem, asked.check)
     source, devices, placed = asked.placed(model, placement)
     modules = source.module_of_op if isinstance(source, TorchSource) else None
-    return _Placed(model, target, source.graph, devices, placed, modules, None, asked.check)
+    return _Placed(model, source, target, source.graph, devices, placed, modules, None, asked.check)
 
 
 def _document(plan: StagePlan) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.exports.onnx_nodes import devices_of_nodes, load_nodes
+from placekit.exports.onnx_nodes import devices_of_nodes
 from placekit.io.atomic import STDOUT, encode_json, write_together
+from placekit.io.onnx import has_functions, read_nodes
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
@@ -82,14 +83,12 @@ def write_model_explorer(
     The `source` is a model or problem file; Model Explorer opens ONNX, by its extension ``model-explorer-onnx``. The
     graph is written beside the node data, as ``STEM.graph.json``; `graph`, `placement` and `modules` are as for
     `explorer_graph`. Of `op_time_s`, ``[num_ops]`` times of the ops where they are placed, none is shown for ONNX,
-    whose nodes are not ops. Raises `UnsupportedProblemError`: no node of an ONNX file has the name of an op, or two
+    whose nodes are not ops. Raises `UnsupportedProblemError`: as `devices_of_nodes`, or two
     files are asked for on stdout; `SolverUnavailableError`: the package onnx is not installed.
     """
-    if source.suffix.lower() == ".onnx":
-        model = load_nodes(source, "model-explorer")
-        devices = devices_of_nodes(model, graph, placement)
-        pairs = zip((node.name or node.output[0] for node in model.graph.node), devices, strict=True)
-        write_together([(target, encode_json(target, node_data(pairs, placement)))])
+    nodes = _nodes_of_onnx(source, graph, placement) if source.suffix.lower() == ".onnx" else None
+    if nodes is not None:
+        write_together([(target, encode_json(target, node_data(nodes, placement)))])
         return {"node data": str(target)}
     if target == STDOUT:
         raise UnsupportedProblemError(f"{source}: two files, the data and the graph, do not go to stdout")
@@ -100,3 +99,16 @@ def write_model_explorer(
         [(target, encode_json(target, data)), (beside, encode_json(beside, explorer_graph(graph, placement, modules)))]
     )
     return {"node data": str(target), "graph": str(beside)}
+
+
+def _nodes_of_onnx(source: Path, graph: OpGraph, placement: Placement) -> list[tuple[str, int]] | None:
+    """Return the nodes that Model Explorer shows of an ONNX file, with their devices.
+
+    None if it shows others than there are ops: calls of the file's own functions, or several nodes of one name.
+    """
+    model = read_nodes(source)
+    devices = devices_of_nodes(model, "model-explorer", graph, placement)
+    names = [node.name or node.output[0] for node in model.graph.node]
+    if has_functions(source) or len(set(names)) < len(names):
+        return None
+    return list(zip(names, devices, strict=True))

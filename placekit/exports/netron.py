@@ -11,9 +11,11 @@ Netron, https://netron.app (ONNX and OpenVINO readers of version 9.3).
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections import Counter
 from pathlib import Path
 
-from placekit.exports.onnx_nodes import devices_of_nodes, label_nodes, load_nodes
+from placekit.exports.kept import require_kept
+from placekit.exports.onnx_nodes import labelled_nodes, write_copy
 from placekit.io.atomic import write_bytes
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
@@ -26,30 +28,33 @@ ATTRIBUTE = "device"
 def write_netron(source: Path, graph: OpGraph, placement: Placement, target: Path) -> dict[str, str]:
     """Write a copy of an ONNX or OpenVINO IR file with the device of every node; return the files.
 
-    Raises `UnsupportedProblemError`: a file of another kind, ONNX whose weights the copy would not find, or another
-    model; `SolverUnavailableError`: the package onnx is not installed.
+    Raises `UnsupportedProblemError`: a file of another kind, another model, or a device without nodes;
+    `SolverUnavailableError`: the package onnx is not installed.
     """
     suffix = source.suffix.lower()
     if suffix == ".onnx":
-        model = load_nodes(source, "netron", target)
-        names = [placement.team_name(device) for device in devices_of_nodes(model, graph, placement)]
-        label_nodes(model, ATTRIBUTE, names)
-        write_bytes(target, model.SerializeToString())
-    elif suffix == ".xml":
+        names = [placement.team_name(device) for device in range(len(placement.device_names))]
+        files = write_copy(labelled_nodes(source, "netron", graph, placement, ATTRIBUTE, names), source, target)
+        return {"model": str(target), **{f"weights {at}": str(file) for at, file in enumerate(files[1:])}}
+    if suffix == ".xml":
         write_bytes(target, _labelled_ir(source, graph, placement))
-    else:
-        raise UnsupportedProblemError(
-            f"{source}: netron shows devices in .onnx and .xml files; for this one take --to model-explorer"
-        )
-    return {"model": str(target)}
+        return {"model": str(target)}
+    raise UnsupportedProblemError(
+        f"{source}: netron shows devices in .onnx and .xml files; for this one take --to model-explorer"
+    )
 
 
 def _labelled_ir(source: Path, graph: OpGraph, placement: Placement) -> bytes:
     """Return the XML with the attribute; layers of bodies stay with theirs, and constants have none."""
     root = ET.parse(source).getroot()  # noqa: S314  the model was read from the same file
-    found = False
+    found: list[tuple[int, str]] = []
+    count = Counter[str]()
     for layer in root.iterfind("layers/layer"):
-        op = graph.op_index.get(layer.get("name", ""))
+        name = layer.get("name", "")
+        if layer.get("type") == "Const":
+            continue
+        count[name] += 1
+        op = graph.op_index.get(name if count[name] == 1 else f"{name}#{count[name]}")  # as `settle_names` tells them
         if op is None:
             continue
         data = layer.find("data")
@@ -57,7 +62,8 @@ def _labelled_ir(source: Path, graph: OpGraph, placement: Placement) -> bytes:
             data = ET.Element("data")
             layer.insert(0, data)
         data.set(ATTRIBUTE, placement.team_name(int(placement.device_of_op[op])))
-        found = True
+        found.append((op, data.get(ATTRIBUTE, "")))
     if not found:
         raise UnsupportedProblemError(f"{source}: no layer has the name of an op")
+    require_kept("netron", graph, placement, found)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True)  # type: ignore[no-any-return]

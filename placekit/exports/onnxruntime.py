@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import importlib
 import re
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from placekit.exports.blocks import refuse_teams
-from placekit.exports.onnx_nodes import devices_of_nodes, label_nodes, load_nodes
-from placekit.io.atomic import encode_json, write_together
-from placekit.model.errors import ExecutionError, OutputMismatchError, PlacekitError, UnsupportedProblemError
+from placekit.exports.onnx_nodes import labelled_nodes, write_copy
+from placekit.io.atomic import encode_json
+from placekit.model.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
@@ -72,29 +71,30 @@ def write_annotated(
 ) -> dict[str, str]:
     """Write the annotated copy of an ONNX file, and beside it a JSON file with the session options; return the files.
 
-    Weights in files beside the model are not copied: they are read from there. `check` is called with the annotated
-    model, before it takes its place, and with the value of `SETTING`; what it raises leaves everything as it was.
-    Raises `UnsupportedProblemError`: as `session_setting`, `load_nodes`, `devices_of_nodes`; or a file that is no ONNX;
-    `SolverUnavailableError`: the package onnx is not installed.
+    Weights in files beside the model stay there; a `target` in another folder has copies of them beside it. `check` is
+    called with the annotated model, before it takes its place, and with the value of `SETTING`; what it raises
+    leaves everything as it was. Raises `UnsupportedProblemError`: as `session_setting`, `devices_of_nodes`; or a file
+    that is no ONNX; `SolverUnavailableError`: the package onnx is not installed.
     """
     if source.suffix.lower() != ".onnx":
         raise UnsupportedProblemError(f"{source}: onnxruntime takes an .onnx file")
     setting = session_setting(platform, placement)
-    model = load_nodes(source, "onnxruntime", target)
-    devices = devices_of_nodes(model, graph, placement)
-    label_nodes(model, ANNOTATION, [_label(platform.devices[device]) for device in devices])
+    labels = [_label(device) for device in platform.devices]
+    model = labelled_nodes(source, "onnxruntime", graph, placement, ANNOTATION, labels)
     options = target.with_name(f"{target.stem}.session.json")
-    content = model.SerializeToString()
-    if check is not None:
-        try:
-            with tempfile.TemporaryDirectory(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent) as work:
-                new = Path(work) / target.name
-                new.write_bytes(content)
-                check(new, setting)
-        except OSError as error:
-            raise PlacekitError(f"cannot write {target}: {error.strerror or error}") from error
-    write_together([(target, content), (options, encode_json(options, {SETTING: setting}))])
-    return {"model": str(target), "session": str(options)}
+    weights = write_copy(
+        model,
+        source,
+        target,
+        {options.name: encode_json(options, {SETTING: setting})},
+        None if check is None else lambda new: check(new, setting),
+    )[1:-1]
+    return {"model": str(target), "session": str(options), **_weights(weights)}
+
+
+def _weights(files: Sequence[Path]) -> dict[str, str]:
+    """Return the files with weights by kind."""
+    return {f"weights{f' {at}' * (at > 0)}": str(file) for at, file in enumerate(files)}
 
 
 def check_annotated(source: Path, annotated: Path, setting: str, inputs: dict[str, Any]) -> str:

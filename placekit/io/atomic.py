@@ -5,8 +5,11 @@ Whoever reads the path sees the old content or the new one, never half of it, al
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -15,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from placekit.model.errors import InvalidFileError, PlacekitError
+
+_FULL = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+"""A full disk, and limits on files of a process or a user."""
 
 STDOUT = Path("-")
 """In place of a file that is written: what comes after this program in a pipe (``./-`` is the same, by its full name a
@@ -37,6 +43,7 @@ def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
     """
     staged: list[tuple[Path, Path]] = []
     path: str | Path = ""
+    content = b""
     try:
         for path, content in files:
             if Path(path) == STDOUT:
@@ -66,10 +73,71 @@ def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
             temporary.replace(target)
     except (OSError, ValueError, RuntimeError) as error:  # ValueError: a null byte; RuntimeError: a loop of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise PlacekitError(f"cannot write {path}: {reason}") from error
+        size = f" ({len(content):,} bytes)" if isinstance(error, OSError) and error.errno in _FULL else ""
+        raise PlacekitError(f"cannot write {path}{size}: {reason}") from error
     finally:  # Ctrl-C must not leave temporary files either
         for temporary, _ in staged:
             temporary.unlink(missing_ok=True)
+
+
+def disk_error(path: Path, num_bytes: int) -> OSError | None:
+    """Return the system's error, if it has one, for a file of `num_bytes` that a library failed to write.
+
+    Libraries have words of their own for a full disk, such as "basic_ios::clear: iostream error".
+    """
+    try:
+        if shutil.disk_usage(path.parent).free < num_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with path.open("ab", buffering=0) as file:  # a limit on files, or a quota: one block more says it
+            left = 1 << 20
+            while left:
+                left -= file.write(bytes(left))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return OSError(error.errno, f"{path} ({num_bytes:,} bytes): {error.strerror}")
+    return None
+
+
+class SteadyFile(io.RawIOBase):
+    """File for a library that ends the process if a write fails: `error` has the first failure, later bytes are gone.
+
+    PyTorch's writer of archives is one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=0)
+        self.error: OSError | None = None
+        self.num_bytes = 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move to another place."""
+        return self._file.seek(offset, whence)
+
+    def write(self, content: Any) -> int:
+        """Write, or remember why not."""
+        size = memoryview(content).nbytes
+        self.num_bytes += size
+        if self.error is None:
+            try:
+                left = memoryview(content).cast("B")
+                while left:
+                    left = left[self._file.write(left) :]
+            except OSError as error:
+                self.error = error
+        return size
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
 
 
 def is_special(path: str | Path) -> bool:

@@ -4,11 +4,13 @@
 converter gives the graph that OpenVINO is meant to run.
 
 The file's own names and the files with its external data are collected beforehand with the package onnx, which leaves
-external data where it is. A model without external data has at most 2 GiB, as much as protobuf can hold.
+external data where it is: weights of more than 2 GiB, as much as protobuf can hold, never pass through it. Calls of
+the file's own functions are replaced by the nodes inside, whose names and those of their outputs become names of ops.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from placekit.io.folders import link_or_copy
 from placekit.io.needs import require_onnx
 from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
 from placekit.io.reading import inside, open_input
@@ -34,31 +37,66 @@ def model_files(path: Path) -> list[Path]:
     return [path, *(path.parent / name for name in sorted(_read(path).external))]
 
 
+def has_functions(path: Path) -> bool:
+    """Return whether the file has functions of its own."""
+    return _read(path).has_functions
+
+
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Model:
     """Convert an ONNX file with OpenVINO, names settled and `shapes` applied."""
     found = _read(path)
     for name in sorted(found.external):
         if not inside(path.parent, name, path).is_file():
             raise InvalidFileError(f"{path}: the file with its external data is missing: {name}")
-    names, node_of_tensor = found.names, dict(found.node_of_tensor)
-    try:
+    if found.has_functions:
+        model, found = _convert_inlined(path)
+    else:
         model = _convert(path, path)
-    except InvalidFileError:
-        if not found.has_functions:
-            raise
-        from onnx import inliner, load, save
-
-        with TemporaryDirectory(prefix="placekit-") as folder:
-            inlined = Path(folder) / path.name
-            whole = inliner.inline_local_functions(load(path))
-            save(whole, inlined, save_as_external_data=bool(found.external))
-            names |= _read(inlined).names
-            node_of_tensor |= _read(inlined).node_of_tensor
-            model = _convert(inlined, path)
     _join_inputs(model)
     apply_shapes(model, shapes, path)
-    settle_names(model, names, node_of_tensor)
+    settle_names(model, found.names, found.node_of_tensor)
     return model
+
+
+def _convert_inlined(path: Path) -> tuple[openvino.Model, _Found]:
+    """Return what OpenVINO makes of a file with functions of its own, and what is in the file without them."""
+    with TemporaryDirectory(prefix="placekit-") as folder:
+        inlined = Path(folder) / path.name
+        model = read_nodes(path)
+        inlined.write_bytes(model.SerializeToString())
+        for name in external_files(model):
+            link_or_copy(inside(path.parent, name, path), inlined.parent / name)
+        return _convert(inlined, path), _read(inlined)
+
+
+def read_nodes(path: Path) -> onnx.ModelProto:
+    """Return the model without the weights that lie in files beside it, and without calls of functions of its own."""
+    onnx = require_onnx(f"reading {path}")
+    from onnx import inliner
+
+    model: Any = onnx.load(path, load_external_data=False)
+    try:
+        return inliner.inline_local_functions(model) if model.functions else model
+    except Exception as error:  # the inliner raises types of its own
+        raise InvalidFileError(f"{path}: its functions cannot be inlined: {short_reason(error)}") from None
+
+
+def external_files(model: onnx.ModelProto) -> list[str]:
+    """Return the paths of the files with the weights of a model, below its folder."""
+    entries = (entry for tensor in tensors_of(model) for entry in tensor.external_data)
+    return sorted({entry.value for entry in entries if entry.key == "location"})
+
+
+def tensors_of(model: onnx.ModelProto) -> Iterator[Any]:
+    """Yield the tensors of a model: its weights, and those in attributes of nodes, also inside bodies and functions."""
+    for graph in (*_graphs(model.graph), *(each for function in model.functions for each in _graphs(function))):
+        sparse = list(getattr(graph, "sparse_initializer", ()))
+        yield from getattr(graph, "initializer", ())
+        for node in graph.node:
+            for attribute in node.attribute:
+                yield from (attribute.t, *attribute.tensors)
+                sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
+        yield from (each for pair in sparse for each in (pair.values, pair.indices))
 
 
 def _convert(file: Path, path: Path) -> openvino.Model:
@@ -120,21 +158,39 @@ def _parsed(path: Path, *_state: int) -> _Found:
         raise InvalidFileError(f"{path}: not an ONNX model: it has no graph")
     names: set[str] = set()
     node_of_tensor: dict[str, str] = {}
-    external: set[str] = set()
     for graph in _graphs(model.graph):
         tensors = [*graph.initializer, *(each.values for each in graph.sparse_initializer)]
         names |= {each.name for each in (*graph.input, *graph.output, *tensors)}
         for node in graph.node:
             names |= {node.name, *node.output}
-            node_of_tensor |= {name: node.name for name in node.output if name and node.name}
-            tensors += [tensor for each in node.attribute for tensor in (each.t, *each.tensors)]
-        entries = [entry for tensor in tensors for entry in tensor.external_data]
-        external |= {entry.value for entry in entries if entry.key == "location"}
-    return _Found(frozenset(names), node_of_tensor, frozenset(external), bool(model.functions))
+    names_of = names_of_nodes(model)
+    for name, node in zip(names_of, (node for graph in _graphs(model.graph) for node in graph.node), strict=True):
+        node_of_tensor |= {output: name for output in node.output if output and name}
+    names |= set(names_of)
+    return _Found(frozenset(names), node_of_tensor, frozenset(external_files(model)), bool(model.functions))
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[Any]:
-    """Yield a graph, and the bodies of its nodes."""
+def names_of_nodes(model: onnx.ModelProto) -> list[str]:
+    """Return the name of every node, of the graph and then of bodies: of equal ones the later are ``name#2``, ...
+
+    A node without a name has an empty one here.
+    """
+    own = [node.name for graph in _graphs(model.graph) for node in graph.node]
+    taken, count = set(own), Counter[str]()
+    names = []
+    for name in own:
+        count[name] += 1
+        fresh = name
+        if name and count[name] > 1:
+            while (fresh := f"{name}#{count[name]}") in taken:
+                count[name] += 1
+            taken.add(fresh)
+        names.append(fresh)
+    return names
+
+
+def _graphs(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[Any]:
+    """Yield a graph or a function, and the bodies of its nodes."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:

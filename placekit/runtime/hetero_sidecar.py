@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import runpy
-import tempfile
 from collections.abc import Callable
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -18,7 +17,9 @@ from pathlib import Path
 from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.machine import format_cores, usable_cores
+from placekit.exports.kept import require_kept
 from placekit.io.atomic import write_json, write_text
+from placekit.io.folders import written_together
 from placekit.io.model import ModelSource
 from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, PlacekitError, UnsupportedProblemError
@@ -83,9 +84,14 @@ def write_sidecar(
     fold_constants(folded)
     of_stage = {op: targets[stage.device.name] for stage in plan.stages for op in stage.op_names}
     graph = source.graph
+    target_of_node = set_affinities(folded, of_stage)
+    device_of_target = {target: name for name, target in targets.items()}
+    computing = [op.get_friendly_name() for op in folded.get_ops() if op.get_type_name() != "Constant"]
+    places = {name: device_of_target[target_of_node[name]] for name in computing if name in graph.op_index}
+    require_kept("HETERO", graph, placement, ((graph.op_index[name], place) for name, place in places.items()))
     # Parameters and Results by their neighbours; what is folded away has a device in the file nevertheless
     target_of_op = dict.fromkeys(graph.op_names, next(iter(targets.values())))
-    target_of_op |= of_stage | set_affinities(folded, of_stage)
+    target_of_op |= of_stage | target_of_node
     properties = {targets[each.name]: dict(each.properties) for each in plan.devices if each.properties}
     # the script gives a Result the device of its producer, whatever the file calls it
     ops = [each for each in zip(graph.op_names, graph.op_types, strict=True) if each[1] != "Result"]
@@ -98,26 +104,19 @@ def write_sidecar(
     folder = path.parent.resolve()
     # relative where it is inside, so that the folder can be moved
     written = model_path.relative_to(folder) if model_path.is_relative_to(folder) else model_path
-    try:
-        # beside the target, because a rename does not cross file systems
-        with tempfile.TemporaryDirectory(prefix=f".{path.name[:64]}.", suffix=".tmp", dir=path.parent) as work:
-            new = Path(work) / path.name
-            if brings_model:
-                save_model(plan.model, new.with_suffix(".xml"), f"{new.stem}.xml")
-            text = package_files("placekit.runtime").joinpath("hetero_script.py").read_text(encoding="utf-8")
-            text = text.replace('MODEL = ""', f"MODEL = {str(written)!r}")
-            text = text.replace("Any] = {}", f"Any] = {properties!r}")
-            write_text(new.with_suffix(".py"), text)
-            write_json(new, {op: target_of_op[op] for op, _ in ops})
-            if check is not None:
-                check(new.with_suffix(".py"), new.with_suffix(".xml") if brings_model else source.path)
-            files = [new, new.with_suffix(".py")]
-            files += [new.with_suffix(".xml"), new.with_suffix(".bin")] if brings_model else []
-            for file in reversed(files):
-                file.replace(path.with_name(file.name))
-    except OSError as error:
-        raise PlacekitError(f"cannot write {path}: {error.strerror or error}") from error
-    return tuple(path.with_name(file.name) for file in files)
+    with written_together(path) as folder:
+        new = folder / path.name
+        if brings_model:
+            save_model(plan.model, new.with_suffix(".xml"), f"{new.stem}.xml")
+        text = package_files("placekit.runtime").joinpath("hetero_script.py").read_text(encoding="utf-8")
+        text = text.replace('MODEL = ""', f"MODEL = {str(written)!r}")
+        text = text.replace("Any] = {}", f"Any] = {properties!r}")
+        write_text(new.with_suffix(".py"), text)
+        write_json(new, {op: target_of_op[op] for op, _ in ops})
+        if check is not None:
+            check(new.with_suffix(".py"), new.with_suffix(".xml") if brings_model else source.path)
+    suffixes = (".json", ".py", ".xml", ".bin") if brings_model else (".json", ".py")
+    return tuple(path.with_suffix(suffix) for suffix in suffixes)
 
 
 def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:

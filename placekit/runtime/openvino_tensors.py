@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import filled_request
 from placekit.cost_models.openvino.split import TensorKey
+from placekit.io.atomic import disk_error
 from placekit.io.openvino_graph import short_reason
-from placekit.model.errors import ExecutionError, InvalidProblemError, UnsupportedProblemError
+from placekit.model.errors import ExecutionError, InvalidProblemError, PlacekitError, UnsupportedProblemError
 from placekit.runtime.stages import Inputs, in_order
 
 if TYPE_CHECKING:
@@ -103,13 +104,16 @@ def copy_of(tensor: openvino.Tensor, slot: openvino.Tensor | None = None) -> ope
 
 
 def save_model(model: openvino.Model, path: Path, what: str) -> None:
-    """Write a model as IR; an OSError calls it `what`."""
+    """Write a model as IR; a `PlacekitError` calls it `what`, and names the file and its bytes on a full disk."""
     from openvino import save_model
 
     try:
         save_model(model, path, compress_to_fp16=False)
-    except RuntimeError as error:  # a full disk
-        raise OSError(f"{what}: {error}") from error
+    except RuntimeError as error:
+        weights = sum(int(node.get_byte_size()) for node in model.get_ops() if node.get_type_name() == "Constant")
+        full = disk_error(path.with_suffix(".bin"), weights)
+        told = short_reason(error) if full is None else full.strerror
+        raise PlacekitError(f"cannot write {what}: {told}") from error
 
 
 def run_once(model: openvino.Model, inputs: Sequence[openvino.Tensor]) -> list[Any]:

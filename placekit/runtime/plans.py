@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from placekit.io.model import ModelSource
+from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.pytorch.source import TorchSource
 from placekit.runtime.openvino_stages import compile_openvino_plan, plan_openvino_stages
 from placekit.runtime.stages import ReadyPlan, StagePlan
-from placekit.runtime.torch_stages import ReadyTorchPlan, TorchModel, plan_torch_stages
+from placekit.runtime.torch_stages import ReadyTorchPlan, TorchModel, TorchPart, plan_torch_stages
 
 
 def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -> StagePlan:
@@ -21,6 +24,17 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     if isinstance(source, TorchSource):
         return plan_torch_stages(source, placement, platform)
     return plan_openvino_stages(source, placement, platform)
+
+
+def ops_of_stages(plan: StagePlan, graph: OpGraph) -> Iterator[tuple[int, str]]:
+    """Yield the ops that the parts of a plan compute, with their teams: what a part has, not what it should have."""
+    for stage in plan.stages:
+        if isinstance(stage.model, TorchPart):
+            ops = list(stage.model.ops)
+        else:
+            names = [op.get_friendly_name() for op in stage.model.get_ops() if op.get_type_name() != "Constant"]
+            ops = [graph.op_index[name] for name in names if name in graph.op_index]
+        yield from ((op, stage.team_name) for op in ops)
 
 
 def compile_plan(plan: StagePlan) -> ReadyPlan:

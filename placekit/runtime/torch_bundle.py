@@ -17,9 +17,9 @@ from typing import Any
 
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.pytorch.devices import TORCH, first_line, torch_device
-from placekit.io.atomic import write_text
+from placekit.io.atomic import SteadyFile, write_text
 from placekit.io.needs import require_torch
-from placekit.model.errors import InvalidFileError, UnsupportedProblemError
+from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
 from placekit.model.platform import Device
 from placekit.pytorch.module import random_inputs
 from placekit.pytorch.program import TorchTensor
@@ -73,11 +73,14 @@ def write_torch_stages(plan: StagePlan, folder: Path, queue_size: int) -> Manife
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's about tied weights of one stage
             try:
-                torch.export.save(torch.export.export(module, given), file)
+                with SteadyFile(file) as stream:
+                    torch.export.save(torch.export.export(module, given), stream)
             except Exception as error:  # torch.export raises everything there is
                 raise UnsupportedProblemError(
                     f"stage {stage.name!r} cannot be written by torch.export: {first_line(error)}"
                 ) from error
+            if stream.error is not None:
+                raise PlacekitError(f"cannot write {file} ({stream.num_bytes:,} bytes): {stream.error.strerror}")
             tensors = dict(zip(chain[at + 1], module.forward(*given), strict=True))
         # the script looks nowhere else for what torch calls the device
         own = {**stage.device.properties, TORCH: torch_device(stage.device)}

@@ -34,7 +34,7 @@ def test_failed_write_keeps_the_old_content_and_no_temporary_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os if failing == "fsync" else Path, failing, full)
-    with pytest.raises(PlacekitError, match=r"cannot write .*file\.txt: No space left on device"):
+    with pytest.raises(PlacekitError, match=r"cannot write .*file\.txt \(3 bytes\): No space left on device"):
         write_text(path, "new")
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["file.txt"]

@@ -334,7 +334,7 @@ def test_a_failed_write_leaves_the_old_bundle(
             write_bundle(convnet_plan, bundle)
     with monkeypatch.context() as patch:
         patch.setattr(ov, "save_model", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("disk is full")))
-        with pytest.raises(PlacekitError, match=r"^cannot write .*: stage '0:cpu\d': disk is full"):
+        with pytest.raises(PlacekitError, match=r"^cannot write stage '0:cpu\d': disk is full"):
             write_bundle(convnet_plan, bundle)
     assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
     assert {path.name for path in bundle.parent.iterdir() if path.name.startswith(".")} == set()

@@ -148,14 +148,19 @@ def test_the_side_car_of_shapes_that_were_given_brings_its_model(saved: Saved, c
     assert compiled.inputs[0].get_shape() == ov.Shape([3, 8])
 
 
-def test_a_device_with_nothing_but_shapes_has_no_part(saved: Saved, core: ov.Core, tmp_path: Path) -> None:
-    """Its ops are folded, and named in the file nevertheless."""
+def test_a_device_with_nothing_but_shapes_is_refused(saved: Saved, core: ov.Core, tmp_path: Path) -> None:
+    """Its ops are computed in advance, so that nothing would run there; beside other ops they are in the file."""
     x = opset.parameter([2, 6], ov.Type.f32, name="x")
     act = opset.relu(x, name="act")
     swapped = opset.gather(opset.shape_of(act, name="shape"), [1, 0], 0, name="swapped")
     model = ov.Model([opset.result(opset.reshape(act, swapped, special_zero=False))], [x], "turned")
     source = saved(model)
-    placement = placement_of(source, {"shape": 1, "swapped": 1})
+    with pytest.raises(
+        UnsupportedProblemError, match=r"HETERO: device '.*' has 2 ops .* none in the export \(shape, swa"
+    ):
+        write_sidecar(source, placement_of(source, {"shape": 1, "swapped": 1}), PLATFORM, tmp_path / "turned.json")
+    assert not list(tmp_path.glob("turned.json"))
+    placement = placement_of(source, {name: 1 for name in named(source) if name != "act"})
     files = write_sidecar(source, placement, PLATFORM, tmp_path / "turned.json")
     assert list(json.loads(files[0].read_text())) == named(source)
     compiled = runpy.run_path(str(files[1]))["load"](core)
