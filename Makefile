@@ -6,6 +6,8 @@ DEMO ?= demo
 MINUTES ?= 10
 SOLVES ?= 10000
 SEED ?= 0
+ROOM ?= placekit/verification
+MUTANTS ?= 100
 ROOMS := placekit cost_models solvers learned benchmarks cli
 
 BIN := $(VENV)/bin
@@ -14,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # --no-compile: of 18,000 modules a few thousand are imported, which Python compiles then
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 
-.PHONY: help links venv demo docs test test-slow lint format types tests coverage dist smoke compile tables fuzz kernels clean
+.PHONY: help links venv demo docs test test-slow lint format types tests coverage dist smoke compile tables fuzz mutants kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -111,6 +113,9 @@ fuzz: venv  ## SOLVES=10000 from SEED=0 of random problems by every method, all 
 	$(BIN)/python -m tests.fuzz --solves $(SOLVES) --seed $(SEED) || status=1; \
 	$(BIN)/python -m tests.fuzz.commands --minutes $(MINUTES) --seed $(SEED) || status=1; \
 	exit $$status
+
+mutants: venv  ## change MUTANTS=100 lines of ROOM=placekit/verification, drawn by SEED=0, one at a time, and print what no test notices
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(ROOM) --mutants $(MUTANTS) --seed $(SEED)
 
 kernels: venv  ## list the kernels that the methods need, for `compile` and the first call: placekit/kernels.json
 	$(BIN)/python tests/list_kernels.py

@@ -1,0 +1,118 @@
+"""Mutants of a file: single changes by the operators of cosmic-ray, and removed rules."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+from parso.python.tree import Keyword
+
+
+class RemoveRule:
+    """Operator that replaces a ``raise`` by ``pass``, with which a check sees nothing."""
+
+    words: ClassVar[tuple[str, ...]] = ("raise",)
+
+    def mutation_positions(self, node: Any) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """Yield the position of a node that is such a statement, of several words or of one."""
+        kinds = [f"{word}_stmt" for word in self.words]
+        is_one_word = node.type == "keyword" and node.value in self.words and node.parent.type not in kinds
+        if node.type in kinds or is_one_word:
+            yield node.start_pos, node.end_pos
+
+    def mutate(self, node: Any, index: int) -> Keyword:  # noqa: ARG002 the library's signature
+        """Return what stands in its place."""
+        return Keyword("pass", node.start_pos, node.get_first_leaf().prefix)
+
+
+class RemoveExit(RemoveRule):
+    """Operator that replaces a ``return``, ``continue`` or ``break`` by ``pass``."""
+
+    words: ClassVar[tuple[str, ...]] = ("return", "continue", "break")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A file with one change."""
+
+    path: Path
+    line: int  # number of the changed line, from 1
+    before: str  # first line that is changed, stripped
+    after: str  # the line in its place
+    is_rule: bool  # True if a `raise` was removed
+    source: str  # the whole file
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.before!r} -> {self.after!r}"
+
+
+def draw(paths: list[Path], count: int, seed: int) -> Iterator[Mutant]:
+    """Yield every removed ``raise`` of the files, and `count` other mutants at most, each at a place of its own."""
+    operators = [each for name in operator_names() if not (each := get_operator(name)).arguments()]
+    found: list[tuple[Path, list[tuple[Any, int]]]] = []
+    rng = Random(seed)
+    for path in paths:
+        nodes, places = list(ast_nodes(get_ast(path.read_text()))), defaultdict[tuple[int, int], list[Any]](list)
+        for operator in (RemoveRule, RemoveExit, *operators):
+            starts = [start for node in nodes for start, _ in operator().mutation_positions(node)]
+            for occurrence, start in enumerate(starts):
+                if operator is not RemoveRule:
+                    places[start].append((operator, occurrence))
+                elif (mutant := _mutant(path, operator, occurrence)) is not None:
+                    yield mutant
+        found += [(path, options) for _, options in sorted(places.items())]
+    rng.shuffle(found)
+    for path, options in found:
+        if count <= 0:
+            return
+        mutant = _mutant(path, *rng.choice(options))
+        if mutant is not None:
+            count -= 1
+            yield mutant
+
+
+def _mutant(path: Path, operator: Any, occurrence: int) -> Mutant | None:
+    """Return a mutant; None if it is the same program, but for its annotations."""
+    source = path.read_text()
+    changed = mutate_code(source, operator(), occurrence)
+    if _program(source) == _program(changed):
+        return None
+    old, new = source.splitlines(), changed.splitlines()
+    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
+    _, i, _, j, _ = next(each for each in matcher.get_opcodes() if each[0] != "equal")
+    return Mutant(path, i + 1, " ".join(old[i].split()), " ".join(new[j].split()), operator is RemoveRule, changed)
+
+
+class _WithoutAnnotations(ast.NodeTransformer):
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        node.annotation = ast.Constant(None)
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.returns = None
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        is_for_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        return None if is_for_types else self.generic_visit(node)
+
+
+def _program(source: str) -> str:
+    """Return the program of a source, as text: annotations are never looked at, and layout says nothing."""
+    try:
+        return ast.dump(_WithoutAnnotations().visit(ast.parse(source)))
+    except SyntaxError:
+        return source

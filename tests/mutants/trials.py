@@ -1,0 +1,118 @@
+"""Trials of mutants: each in a process of its own, forked from one in which all packages are imported.
+
+The mutated source goes to the import system of that process, and never to a file. Kernels are interpreted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from time import process_time
+from types import CodeType
+
+import pytest
+
+MOST_BYTES = 8 * 2**30
+"""Memory of a trial: a mutant may ask for all that there is."""
+WALL_PER_CPU = 10
+"""Wall seconds of a trial at most, per second of CPU time: a mutant may sleep, and the machine may be busy."""
+
+
+class _Loader(SourceFileLoader):
+    """Loader of a source that is in no file."""
+
+    def __init__(self, name: str, path: str, source: str) -> None:
+        super().__init__(name, path)
+        self.source = source
+
+    def get_code(self, _: str) -> CodeType:
+        return self.source_to_code(self.source.encode(), self.path)
+
+
+class _Finder(MetaPathFinder):
+    """Finder of one module with another source."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self.name, self.path, self.source = module_of(path), path.resolve(), source
+
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        if fullname != self.name:
+            return None
+        loader = _Loader(fullname, str(self.path), self.source)
+        inside = [str(self.path.parent)] if self.path.stem == "__init__" else None
+        return spec_from_file_location(fullname, self.path, loader=loader, submodule_search_locations=inside)
+
+
+def module_of(path: Path) -> str:
+    """Return the name by which a file of a room is imported: every room is a subpackage of placekit."""
+    parts = path.with_suffix("").parts
+    parts = parts if parts[0] == "placekit" else ("placekit", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_noticed(path: Path, source: str, tests: list[str], cpu_s: float) -> bool:
+    """Return whether tests fail, or take more than `cpu_s` seconds, with another source of a file."""
+
+    def trial() -> int:
+        sys.meta_path.insert(0, _Finder(path, source))
+        return _run(tests)
+
+    return _forked(trial, cpu_s) != 0
+
+
+def warm_up(tests: list[str], cpu_s: float) -> float | None:
+    """Run the tests unchanged and return their CPU seconds, None if they fail; import the packages that they need."""
+    with tempfile.NamedTemporaryFile("r+") as told:
+
+        def trial() -> int:
+            began_s, status = process_time(), _run(tests)
+            names = [
+                name for name, each in sys.modules.items() if "site-packages" in str(getattr(each, "__file__", ""))
+            ]
+            Path(told.name).write_text(json.dumps([process_time() - began_s, names]))
+            return status
+
+        if _forked(trial, cpu_s) != 0:
+            return None
+        seconds, names = json.load(told)
+    for name in names:
+        with suppress(Exception):  # what cannot be imported out of turn, each trial imports by itself
+            importlib.import_module(name)
+    return float(seconds)
+
+
+def _run(tests: list[str]) -> int:
+    """Run tests up to the first that fails, and return pytest's status."""
+    for out in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out)
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", *tests]))
+
+
+def _forked(work: Callable[[], int], cpu_s: float) -> int:
+    """Return the status of some work in a process with limits, negative for a signal."""
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            os.setpgid(0, 0)
+            resource.setrlimit(resource.RLIMIT_CPU, (round(cpu_s) + 1, round(cpu_s) + 2))
+            resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+            signal.alarm(round(cpu_s) * WALL_PER_CPU)
+            status = work()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    with suppress(ProcessLookupError):  # what the tests started and left
+        os.killpg(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(status)
