@@ -11,6 +11,9 @@ import typer
 
 from placekit.benchmarks.execute import measure_jobs
 from placekit.benchmarks.plan import Job, Plan, make_plan
+from placekit.benchmarks.published import kept_rows, predictions, read_measurements, write_predictions
+from placekit.benchmarks.report.truth import truth
+from placekit.benchmarks.report.write import markdown_table
 from placekit.benchmarks.runner import SuiteProgress, run_jobs
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
@@ -21,11 +24,13 @@ from placekit.cli.parameters import COMMON, OUTPUT, SEARCH, option
 from placekit.cli.progress import StepBar
 from placekit.cli.render import plain_table
 from placekit.cli.units import format_share, format_time
-from placekit.model.errors import check_names
+from placekit.model.errors import InvalidProblemError, check_names
 from placekit.model.sizes import format_seconds
 from placekit.solve.stop import relative_gap
 
 MAX_REASONS = 8
+PUBLISHED = "published"
+"""Suite that predicts what other people measured; it solves nothing."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,9 @@ class Running:
     again: bool = option(False, "Run cases that have a row again.")
     retry: bool = option(False, "Run failed cases and disturbed timings again.")
     workers: int = option(1, "Number of solves that run in parallel.", "N", panel=SEARCH)
+    measurements: Path | None = option(
+        None, "published: file of measurements (.jsonl) in place of placekit's own.", "FILE"
+    )
 
 
 def bench(
@@ -77,6 +85,11 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Run a benchmark suite; a row is written when its solve ends, and rows that exist are not made again."""
+    if suite == PUBLISHED:
+        _published(running, as_json=as_json)
+        return
+    if running.measurements is not None:
+        raise InvalidProblemError(f"--measurements goes with the suite {PUBLISHED}, not with {suite}")
     store = Store(running.output)
     chosen = read_suite(suite, folder)
     if running.time_limit_s is not None:
@@ -95,6 +108,22 @@ def bench(
         if chosen.content.measure:
             _measure(jobs, store, chosen.content, retry=running.retry, is_quiet=as_json)
         _finish(jobs, plan, store, as_json=as_json)
+
+
+def _published(running: Running, *, as_json: bool) -> None:
+    """Predict published measurements, write the predictions, and print the table `truth`."""
+    path = running.measurements or kept_rows()
+    with StepBar() as bar:
+        found = list(predictions(read_measurements(path), on_step=lambda done, total: bar(done, total, "")))
+    written = running.output / f"{PUBLISHED}.jsonl"
+    running.output.mkdir(parents=True, exist_ok=True)
+    write_predictions(found, written)
+    if as_json:
+        print_json({"suite": PUBLISHED, "rows": len(found), "files": {"rows": str(written)}})
+        return
+    for title, table in truth([written]):
+        print_line(f"**{title}**\n\n{markdown_table(table)}\n")
+    print_line(f"{len(found)} measurements of {path}, predictions in {written}")
 
 
 def _chosen(

@@ -9,13 +9,18 @@ from typing import Annotated, ClassVar
 import typer
 
 from placekit.benchmarks.report.named import TABLES, named_tables
-from placekit.benchmarks.report.sources import Source, read_source
+from placekit.benchmarks.report.sources import read_source
+from placekit.benchmarks.report.tables import Table
+from placekit.benchmarks.report.truth import truth
 from placekit.benchmarks.report.write import markdown_table, write_report
 from placekit.cli.console import check_writable, print_json, print_line
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import OUTPUT, option
 from placekit.io.visible import visible_markdown
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, did_you_mean
+
+TRUTH = "truth"
+"""Table of what `placekit bench published` wrote."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ def report(
         ),
     ],
     *,
-    table: str | None = option(None, f"Print this table in Markdown instead: {', '.join(TABLES)}.", "NAME"),
+    table: str | None = option(None, f"Print this table in Markdown instead: {', '.join([*TABLES, TRUTH])}.", "NAME"),
     rows: TableOptions,
     output: Path | None = option(
         None, "HTML file (report.html in the folder).", "FILE", names="--output -o", panel=OUTPUT
@@ -51,12 +56,21 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a benchmark: one HTML page that needs nothing else, and the same in Markdown."""
+    if table == TRUTH:
+        _print_tables(table, list(truth(results)), as_json=as_json)
+        return
     if table is not None:
         source = read_source(
             results, objectives=rows.objective or (), models=rows.workload or (), methods=rows.method or (),
             suite=rows.suite,
         )  # fmt: skip
-        _print_tables(table, source, as_json=as_json)
+        if table not in TABLES:
+            raise UnknownNameError(f"no table {table!r}; tables are {', '.join(TABLES)}{did_you_mean(table, TABLES)}")
+        _print_tables(table, named_tables(table, source), as_json=as_json)
+        if not as_json:
+            versions = source.versions()
+            several = "; under an objective each method is of one" if len(versions) > 1 else ""
+            print_line(f"\nRows of placekit {' and '.join(versions)}{several}.")
         return
     for each in rows.given():
         raise InvalidProblemError(f"{each} goes with --table; the page shows everything")
@@ -72,16 +86,10 @@ def report(
         print_line(f"wrote {page} ({page.stat().st_size / 1e6:.2f} MB)\nwrote {text}")
 
 
-def _print_tables(name: str, source: Source, *, as_json: bool) -> None:
-    if name not in TABLES:
-        raise UnknownNameError(f"no table {name!r}; tables are {', '.join(TABLES)}{did_you_mean(name, TABLES)}")
-    found = named_tables(name, source)
+def _print_tables(name: str, found: list[tuple[str | None, Table]], *, as_json: bool) -> None:
     if as_json:
         told = [{"title": title, "columns": [*each.columns], "rows": [*map(list, each.rows)]} for title, each in found]
         print_json({"table": name, "tables": told})
         return
     parts = [(f"**{visible_markdown(title)}**\n\n" if title else "") + markdown_table(each) for title, each in found]
     print_line("\n\n".join(parts))
-    versions = source.versions()
-    several = "; under an objective each method is of one" if len(versions) > 1 else ""
-    print_line(f"\nRows of placekit {' and '.join(versions)}{several}.")

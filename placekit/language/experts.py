@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.language.chain import BlockChain, chain_plan
+from placekit.language.offload import copied_s, is_offloaded
 from placekit.language.task import LanguageTask
 from placekit.model.block_paths import block_numbers
 from placekit.model.costs import CostTable
@@ -48,7 +49,9 @@ def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | N
         return None
     kind = platform.kinds.index(host.kind)
     tables = {
-        name: _on_host(task, table.for_kinds(platform.kinds), hosted, kind)
+        name: _on_cards(task, table.for_kinds(platform.kinds), hosted)
+        if is_offloaded(task, name)
+        else _on_host(task, table.for_kinds(platform.kinds), hosted, kind)
         for name, table in task.costs_of_phase.items()
     }
     task = task.with_costs(tables)
@@ -64,6 +67,18 @@ def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | N
     )
     weights = np.where(hosted, 0.0, task.weight_bytes)
     return replace(task, problem=problem, weight_bytes=weights, hosted_blocks=num_blocks, hosted_bytes=held)
+
+
+def _on_cards(task: LanguageTask, table: CostTable, hosted: NDArray[np.bool_]) -> CostTable:
+    """Return the costs of a large step: cards compute hosted ops, and their weights are copied to them."""
+    time, platform = table.op_time_s.copy(), task.problem.platform
+    weights = np.where(hosted, task.weight_bytes, 0.0)
+    for device in platform.devices:
+        if not device.is_host:
+            time[:, platform.kinds.index(device.kind)] = table.op_time_s[
+                :, platform.kinds.index(device.kind)
+            ] + copied_s(task, device.kind, weights)
+    return table.replace(op_time_s=time)
 
 
 def _on_host(task: LanguageTask, table: CostTable, hosted: NDArray[np.bool_], host: int) -> CostTable:

@@ -23,6 +23,8 @@ ACTIVATION_BYTES = 2
 """Of a number in a hidden state."""
 LOGIT_BYTES = 4
 """Of a logit."""
+LEAST_BITS = 4.5
+"""Bits of a weight that a kernel reads in the time that it takes at least: fewer take as long to unpack."""
 _OUTPUT = "output"
 """Name of the op that stands for the output of the model, unless a part is called so."""
 
@@ -137,4 +139,5 @@ def _weights_read(part: Part, phase: Phase, tokens: float) -> float:
         return part.weight_bytes if phase.name == "prefill" else 0.0
     if part.is_lookup:
         return tokens * part.width * part.weight_bytes / max(part.parameters, 1)
-    return part.weight_bytes * part.share_met(tokens)
+    least = part.parameters * LEAST_BITS / 8 if part.weight_bytes * 8 > part.parameters else 0.0
+    return max(part.weight_bytes, least) * part.share_met(tokens)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from placekit.language.task import LanguageTask
+from placekit.model.block_paths import BEFORE, block_numbers
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
@@ -97,8 +98,11 @@ def serving_report(task: LanguageTask, placement: Placement) -> ServingReport:
     if judged.objective is None:
         raise InvalidProblemError(f"{problem.name!r}: {judged.violations[0]}")
     passage = {name: _passage_s(problem, placement, table) for name, table in task.costs_of_phase.items()}
-    request_s = sum(phase.count * passage[phase.name] for phase in serving.phases)
-    first_token = next((phase.count * passage[phase.name] for phase in serving.phases if phase.name == "prefill"), None)
+    seconds = {phase.name: phase.count * passage[phase.name] for phase in serving.phases}
+    if "prefill" in seconds and task.overlaps_prompt and not task.hosted_blocks:
+        seconds["prefill"] = _overlapped_s(task, placement, passage["prefill"])
+    request_s = sum(seconds.values())
+    first_token = seconds.get("prefill")
     batches = serving.sequences // serving.batch
     steady = serving.batch / judged.objective if judged.objective > 0 else np.inf
     reached = min(steady, batches * serving.batch / request_s) if request_s > 0 else steady
@@ -118,6 +122,25 @@ def serving_report(task: LanguageTask, placement: Placement) -> ServingReport:
         most_sequences=None if tightest is None else tightest.most_sequences,
         next_breaks=None if tightest is None else tightest.device,
     )
+
+
+def _overlapped_s(task: LanguageTask, placement: Placement, passage_s: float) -> float:
+    """Return the seconds of a prompt whose chunks follow one another through the cards.
+
+    The first chunk passes all stages, and each further one ends when the slowest stage is done with it. With blocks on
+    the host the chunks wait for each other.
+    """
+    problem = task.problem
+    count = next(phase.count for phase in task.serving.phases if phase.name == "prefill")
+    blocks = block_numbers(problem.graph)
+    on_host = np.array([device.is_host for device in problem.platform.devices])[placement.device_of_op]
+    if count == 1 or bool((on_host & (blocks != BEFORE)).any()):
+        return count * passage_s
+    costs = task.costs_of_phase["prefill"].for_kinds(problem.platform.kinds)
+    costs = costs.for_links(problem.platform.direct_link_names)
+    slowest_s = evaluate(problem.replace(costs=costs, objective=Throughput()), placement).objective
+    assert slowest_s is not None  # the placement was judged before
+    return passage_s + (count - 1) * slowest_s
 
 
 def _passage_s(problem: Problem[Any], placement: Placement, costs: CostTable) -> float:

@@ -62,6 +62,9 @@ class LanguageTask:
     hosted_bytes: float = 0.0
     # of a task with prefill and decode on devices of their own, the one with both phases on the same devices
     undivided: LanguageTask | None = None
+    # offload_tokens: tokens of a step from which on a card computes what the host holds; None for never
+    offload_tokens: int | None = None
+    overlaps_prompt: bool = False  # True if cards compute the chunks of one prompt at the same time
 
     __repr__ = short_repr
 

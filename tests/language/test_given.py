@@ -1,0 +1,104 @@
+"""Splits that are given, and what a runtime makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import placekit as pk
+from placekit.cost_models.cards import LLAMA_CPP
+from placekit.cost_models.machines import Machine, machine_of
+from placekit.language.decoder import Decoder
+from placekit.language.given import Split, given_placement, given_report
+from placekit.language.offload import with_offload
+from placekit.language.serving import Serving
+from placekit.language.task import LanguageTask, decoder_task
+from placekit.model.errors import InvalidProblemError
+
+MODEL = Decoder(8, 1024, 4096, 32000, heads=16)
+SERVING = Serving(512, 64, chunk=128)
+
+
+def task_on(machine: Machine, model: Decoder = MODEL, serving: Serving = SERVING) -> LanguageTask:
+    """Return the task of a model on a machine, with llama.cpp's kernels."""
+    platform, costs = machine.platform(LLAMA_CPP), pk.Analytic(machine.specs(LLAMA_CPP))
+    return decoder_task(model, serving, platform, lambda graph: costs.cost_table(graph, platform))
+
+
+@pytest.fixture
+def pc() -> LanguageTask:
+    """Return a task on a host and two unequal cards."""
+    return task_on(machine_of("RTX 4090, RTX 3060", "64 GB DDR5-5600 x2"))
+
+
+def test_blocks_go_where_the_split_says(pc: LanguageTask) -> None:
+    """Embedding on the host, first blocks on the host, the head behind the last block."""
+    placed = given_placement(pc, Split(2, (5, 1))).device_of_op
+    names = pc.problem.graph.op_names
+    device = {name.split(".")[2]: int(placed[at]) for at, name in enumerate(names) if name.startswith("model.layers")}
+    assert list(device.values()) == [0, 0, 1, 1, 1, 1, 1, 2]
+    assert placed[names.index("model.embed_tokens")] == 0
+    assert placed[names.index("lm_head")] == 2
+    assert given_placement(pc, Split(2, (5, 1), has_head_on_host=True)).device_of_op[names.index("lm_head")] == 0
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [(Split(2, (5, 2)), "2 blocks on the host and 5, 2 elsewhere; decoder has 8"), (Split(0, (4, 2, 2)), "3 devices")],
+)
+def test_a_split_that_does_not_add_up_is_refused(pc: LanguageTask, split: Split, told: str) -> None:
+    """The message has both numbers."""
+    with pytest.raises(InvalidProblemError, match=told):
+        given_placement(pc, split)
+
+
+def test_a_prompt_is_bound_by_the_bus_where_blocks_are_on_the_host(pc: LanguageTask) -> None:
+    """From 32 tokens of a step on the card computes, and the weights cross its bus once per step."""
+    split = Split(8, (0, 0), has_head_on_host=True)
+    slow = given_report(pc, split).time_to_first_token_s
+    fast = given_report(with_offload(pc, "rtx-4090", 32), split).time_to_first_token_s
+    never = given_report(with_offload(pc, "rtx-4090", 129), split).time_to_first_token_s
+    assert slow is not None
+    assert fast is not None
+    assert fast < slow / 4
+    assert never == slow
+    bus = pc.problem.platform.links["rtx-4090"].bandwidth_bytes_per_s
+    weights = pc.held_bytes(pc.problem.graph.op_flops > -1) - MODEL.vocab * MODEL.hidden * 2  # the embedding stays
+    assert fast > 4 * weights / bus
+
+
+def test_decoding_is_not_offloaded(pc: LanguageTask) -> None:
+    """A step of one token is computed where its weights are."""
+    split = Split(8, (0, 0), has_head_on_host=True)
+    assert given_report(with_offload(pc, "rtx-4090", 32), split).time_per_token_s == pytest.approx(
+        given_report(pc, split).time_per_token_s
+    )
+
+
+def test_hosted_experts_of_a_prompt_cross_the_bus() -> None:
+    """With offload a card computes them, at the cost of copying all of their weights for each step."""
+    model = Decoder(4, 1024, 512, 32000, heads=16, experts=64, experts_per_token=4)
+    task = task_on(machine_of("RTX 4090", "64 GB DDR5-5600 x2"), model)
+    split = Split(0, (4,), hosted_experts=4)
+    slow, fast = given_report(task, split), given_report(with_offload(task, "rtx-4090", 32), split)
+    assert slow.time_to_first_token_s is not None
+    assert fast.time_to_first_token_s is not None
+    copied = 4 * 4 * 64 * 3 * 1024 * 512 * 2 / task.problem.platform.links["rtx-4090"].bandwidth_bytes_per_s
+    assert copied < fast.time_to_first_token_s < copied + given_report(task, Split(0, (4,))).time_to_first_token_s * 2  # type: ignore[operator]
+    assert fast.time_per_token_s == pytest.approx(slow.time_per_token_s)
+
+
+def test_chunks_of_a_prompt_overlap_on_several_cards() -> None:
+    """The first chunk passes all stages; each further one takes as long as the slowest stage."""
+    task = task_on(machine_of("2x RTX 4090", "64 GB DDR5-5600 x2"))
+    one_by_one, overlapped = (
+        given_report(replace(task, overlaps_prompt=overlaps), Split(0, (4, 4))).time_to_first_token_s
+        for overlaps in (False, True)
+    )
+    assert one_by_one is not None
+    assert overlapped is not None
+    assert 0.5 * one_by_one < overlapped < 0.75 * one_by_one  # (2 + 3) stages of 8
+    with_host = Split(1, (4, 3))
+    reports = [given_report(replace(task, overlaps_prompt=overlaps), with_host) for overlaps in (False, True)]
+    assert reports[0].time_to_first_token_s == reports[1].time_to_first_token_s
