@@ -8,6 +8,7 @@ positions) is worked out here again, in plain Python.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 def fits(used: int, limit: int | None) -> bool:
     """Return whether `used` units of memory fit into `limit`, with the relative tolerance of 1e-12 that limits have."""
     return limit is None or used * 10**12 <= limit * (10**12 + 1)
+
+
+def rounded(value: Fraction) -> float:
+    """Return the float next to `value`; the largest one if it is beyond all of them."""
+    try:
+        return float(value)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max
 
 
 def _whole_lists(*lists: list[float]) -> list[list[int]]:

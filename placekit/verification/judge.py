@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
-from placekit.verification.exact import ExactProblem, fits
+from placekit.verification.exact import ExactProblem, fits, rounded
 from placekit.verification.graphs import topological_positions
 from placekit.verification.timeline import makespan
 
@@ -206,10 +206,8 @@ def _broken(exact: ExactProblem, device: list[int], step: list[int] | None, team
     for d, limit in enumerate(exact.limit):
         used = 0 if limit is None else exact.needed(held[d])
         if not fits(used, limit):
-            yield (
-                "memory",
-                f"device {devices[d]!r} holds more than its limit, {used / (limit or 1):.6f} times as much",
-            )
+            times = rounded(Fraction(used, limit or 1))
+            yield "memory", f"device {devices[d]!r} holds more than its limit, {times:.6g} times as much"
     home: dict[int, int] = {}
     for op, c in enumerate(exact.class_of):
         other = home.setdefault(c, op)

@@ -47,7 +47,7 @@ from fractions import Fraction
 from placekit.model.errors import InvalidCertificateError
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.solve.certificates import Directions, PricedEdge, PricedNet, Prices
-from placekit.verification.exact import ExactProblem, fits
+from placekit.verification.exact import ExactProblem, fits, rounded
 
 NOTHING_FEASIBLE = math.inf
 """The bound of a problem without any feasible placement."""
@@ -174,7 +174,7 @@ def _check_rule(
         total = sum((y + z if both else max(y, z) for y, z in pairs), Fraction(0))
         total += sum((weights[p] for weights in alone.values()), Fraction(0))
         if total > 1:
-            raise InvalidCertificateError(f"the weights add up to {float(total)!r}; at most 1 is allowed")
+            raise InvalidCertificateError(f"the weights add up to {rounded(total)!r}; at most 1 is allowed")
 
 
 def _handed_out(

@@ -13,7 +13,7 @@ from placekit.model.reprs import short_repr
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency
 from placekit.solve.certificates import Certificate, Prices
 from placekit.solve.result import SOLVER_TOLERANCE, Status
-from placekit.verification.exact import ExactProblem
+from placekit.verification.exact import ExactProblem, rounded
 from placekit.verification.exhaustive import MAX_STEPS, enumerate_all
 from placekit.verification.heads import longest_path
 from placekit.verification.ideals import reaches_below
@@ -144,8 +144,8 @@ def verify(result: Result, problem: Problem, *, max_steps: int = MAX_STEPS) -> V
         checks.append(Check("status", Outcome.FAILED, "optimal, without an objective that holds and a bound"))
     return Verification(
         tuple(checks),
-        None if value is None else float(value),
-        None if proved is None else float(proved),
+        None if value is None else rounded(value),
+        None if proved is None else rounded(proved),
         None if gap is None else max(gap, 0.0),
     )
 
@@ -161,7 +161,7 @@ def certifies(certificate: Certificate, bound_s: float | None, problem: Problem)
 
 
 def _relative(difference: Fraction, value: Fraction) -> float:
-    return float(difference / abs(value)) if value else float(difference != 0)
+    return rounded(difference / abs(value)) if value else float(difference != 0)
 
 
 def _reaches(exact: ExactProblem, value: Bound, claimed: Fraction) -> bool:
@@ -219,7 +219,7 @@ def _placement(exact: ExactProblem, result: Result) -> tuple[list[Check], Fracti
     claimed = result.objective
     assert claimed is not None  # a result with a placement has one
     off = _relative(abs(Fraction(claimed) - value), value)
-    detail = f"{float(value)!r} s; the result says {claimed!r} s, relative difference {off:.1e}"
+    detail = f"{rounded(value)!r} s; the result says {claimed!r} s, relative difference {off:.1e}"
     outcome = Outcome.CHECKED if off <= OBJECTIVE_TOLERANCE else Outcome.FAILED
     return [*checks, Check("objective", outcome, detail)], value
 
@@ -260,7 +260,9 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
             value = proven(exact.for_bounds, certificate, max_steps)
             if _reaches(exact, value, claimed):
                 return Check("bound", Outcome.CHECKED, f"{said} by certificate: {certificate.kind}"), claimed
-            return Check("bound", Outcome.FAILED, f"{said}: {by} proves no more than {float(value)!r} s"), None
+            return Check(
+                "bound", Outcome.FAILED, f"{said}: {by} proves no more than {rounded(Fraction(value))!r} s"
+            ), None
         except InvalidCertificateError as error:
             return Check("bound", Outcome.FAILED, f"{said}: {by}: {error}"), None
         except OpenCertificateError as error:
@@ -278,7 +280,7 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
     if found.device is not None:
         better = objective(exact, found.device, found.step)
         where = ", ".join(exact.problem.platform.device_names[d] for d in found.device[:12])
-        detail = f"{said}: the placement [{where}] takes {float(better or 0)!r} s"
+        detail = f"{said}: the placement [{where}] takes {rounded(better or Fraction(0))!r} s"
         return Check("bound", Outcome.FAILED, detail), None
     if found.is_complete:
         return Check("bound", Outcome.CHECKED, f"{said} by enumeration"), claimed

@@ -18,7 +18,7 @@ from .drawing import Mutant, draw
 from .trials import is_noticed, warm_up
 
 TESTS = {
-    "placekit/verification": ["tests/verification"],
+    "placekit/verification": ["tests/verification", "tests/cli/test_forged_results.py"],
     "placekit/objectives": ["tests/objectives", "tests/test_evaluate.py", "tests/verification/test_judge.py"],
 }
 """Tests of a room, the quick ones first; of any other room those in the folder of ``tests/`` with its name."""
