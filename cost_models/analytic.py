@@ -6,7 +6,9 @@ An op, or a fused group of ops, takes
 
 on a device with the sustained rates :math:`P_c` for the classes of ops (dense, depthwise, other), the memory bandwidth
 :math:`B` and the overhead :math:`o` per launch; :math:`f_c` are FLOPs and :math:`b` the bytes of weights, inputs and
-outputs, each once. Ops that only rename data are free (:mod:`placekit.cost_models.op_classes`). The rates come from
+outputs, each once. Ops that only rename data are free (:mod:`placekit.cost_models.op_classes`), and so is rounding to
+few bits. Dense ops of a model that was read from a file have the rate of the numbers that they multiply: 8-bit integers
+where the device has them, else floats; floats move in as many bits as the device computes with. The rates come from
 :mod:`placekit.cost_models.device_table`. On one server core the FLOPs alone explain the measured op times with a
 correlation of 0.88 to 0.96 of their logarithms: a stand-in for measurements, not their equal.
 
@@ -34,7 +36,15 @@ from placekit.cost_models.base import Progress, graph_of, report
 from placekit.cost_models.device_table import DeviceSpec, get_spec, guess_spec, spec_from_values
 from placekit.cost_models.kind_profile import anchors_of
 from placekit.cost_models.memory_model import op_memory
-from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
+from placekit.cost_models.op_classes import (
+    DENSE_TYPES,
+    DEPTHWISE_TYPES,
+    FUSABLE_TYPES,
+    LOOKUP_TYPES,
+    QUANTIZE_TYPES,
+    VIEW_TYPES,
+)
+from placekit.io.number_types import INT8
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import DYNAMIC, OpGraph
@@ -42,7 +52,10 @@ from placekit.model.reprs import short_repr
 
 if TYPE_CHECKING:
     from placekit.io.model import ModelSource
+    from placekit.io.number_types import NumberTypes
     from placekit.model.platform import Platform
+
+_FLOAT_BITS = {"f32": 32, "f16": 16, "bf16": 16}
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,8 @@ class Analytic:
         for device in platform.devices:
             if device.kind not in chosen:
                 spec = self.specs.get(device.kind)
-                chosen[device.kind] = spec if isinstance(spec, DeviceSpec) else guess_spec(device)
+                spec = spec if isinstance(spec, DeviceSpec) else guess_spec(device)
+                chosen[device.kind] = spec.as_set(device)
         return chosen
 
     def cost_table(
@@ -154,7 +168,7 @@ class Analytic:
         specs = self.spec_of_kind(platform)
         supported = np.stack([_supported(graph, spec) for spec in specs.values()], axis=1)
         group = fused_groups(graph, supported) if self.fuse else np.arange(graph.num_ops)
-        work = _group_work(graph, group)
+        numbers = None if isinstance(source, OpGraph) else source.numbers
         links = {
             device.kind: platform.links.get(device.kind, None if device.is_host else specs[device.kind].link)
             for device in platform.devices
@@ -167,7 +181,7 @@ class Analytic:
         report(progress, 1, 1, "analytic costs")
         return CostTable(
             kinds=tuple(specs),
-            op_time_s=np.stack([work.time_s(spec) for spec in specs.values()], axis=1),
+            op_time_s=np.stack([_time_s(graph, group, spec, numbers) for spec in specs.values()], axis=1),
             transfer_time_s=np.stack(transfers, axis=1),
             direct_links=platform.direct_link_names,
             direct_time_s=platform.direct_times_s(graph.tensor_bytes),
@@ -203,14 +217,48 @@ class _GroupWork:
     num_bytes: NDArray[np.float64]
     is_launched: NDArray[np.bool_]
 
-    def time_s(self, spec: DeviceSpec) -> NDArray[np.float64]:
-        compute = (
-            self.dense / spec.dense_flops_per_s
-            + self.depthwise / spec.depthwise_flops_per_s
-            + self.other / spec.other_flops_per_s
-        )
-        traffic = self.num_bytes / spec.memory_bandwidth_bytes_per_s
-        return np.where(self.is_launched, np.maximum(compute, traffic) + spec.op_overhead_s, 0.0)
+
+def _time_s(
+    graph: OpGraph, group: NDArray[np.int64], spec: DeviceSpec, numbers: NumberTypes | None
+) -> NDArray[np.float64]:
+    """``[num_ops]`` seconds of every group, at its lead."""
+    work = _group_work(graph, group, _shares(graph, spec, numbers))
+    compute = (
+        work.dense / spec.dense_flops_per_s
+        + work.depthwise / spec.depthwise_flops_per_s
+        + work.other / spec.other_flops_per_s
+    )
+    traffic = work.num_bytes / spec.memory_bandwidth_bytes_per_s
+    return np.where(work.is_launched, np.maximum(compute, traffic) + spec.op_overhead_s, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Shares of the stated work that are left on a device; ``[num_ops]`` each, 1 where the graph is right."""
+
+    dense: NDArray[np.float64]  # of the FLOPs of dense ops, by the numbers that they multiply
+    written: NDArray[np.float64]  # of the bytes of the tensors that an op writes
+    weights: NDArray[np.float64]  # of the bytes of its weights
+
+
+def _shares(graph: OpGraph, spec: DeviceSpec, numbers: NumberTypes | None) -> _Shares:
+    """Return what the number types of a model save on a device, which keeps floats in as many bits as it computes."""
+    whole = np.ones(graph.num_ops)
+    if numbers is None:
+        return _Shares(whole, whole, whole)
+    has_int8 = spec.int8_speed > 1
+    is_int8 = has_int8 & np.array([each == INT8 for each in numbers.compute], dtype=bool)
+
+    def share(stored: list[int], is_low: NDArray[np.bool_]) -> NDArray[np.float64]:
+        bits = np.array(stored, dtype=np.float64).reshape(-1)
+        kept = np.minimum(np.where(is_low, 8, spec.float_bits), bits)
+        return np.divide(kept, bits, out=whole.copy(), where=bits > 0)
+
+    return _Shares(
+        dense=np.where(is_int8, 1 / spec.int8_speed, 1.0),
+        written=share([_FLOAT_BITS.get(each, 0) for each in numbers.output], has_int8 & np.array(numbers.is_rounded)),
+        weights=share([each if each in _FLOAT_BITS.values() else 0 for each in numbers.weight_bits], is_int8),
+    )
 
 
 def _sum_at(index: NDArray[np.int64], values: NDArray[np.float64], length: int) -> NDArray[np.float64]:
@@ -220,48 +268,66 @@ def _sum_at(index: NDArray[np.int64], values: NDArray[np.float64], length: int) 
     return total
 
 
-def _group_work(graph: OpGraph, group: NDArray[np.int64]) -> _GroupWork:
+def _group_work(graph: OpGraph, group: NDArray[np.int64], share: _Shares) -> _GroupWork:
     """Sum up what every group does; `group` labels every op with the index of the lead of its group. O(edges log)."""
     num_ops = graph.num_ops
     is_dense, is_depthwise = _is_type(graph, DENSE_TYPES), _is_type(graph, DEPTHWISE_TYPES)
-    is_lookup, is_view = _is_type(graph, LOOKUP_TYPES), _is_type(graph, VIEW_TYPES)
+    is_lookup, is_free = _is_type(graph, LOOKUP_TYPES), _is_type(graph, VIEW_TYPES | QUANTIZE_TYPES)
+    tensor_bytes = graph.tensor_bytes * share.written[graph.tensor_producer]
 
     def at_lead(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return _sum_at(group, values, num_ops)
 
-    # a tensor is read once by every group that consumes it from outside, and written once if it leaves its group
+    # a tensor is read once by every group that consumes it from outside, and written once if it leaves its group; one
+    # that was rounded from it is the same tensor to who reads both
     tensor = graph.consumed_tensor
     reader, writer = group[graph.consumers], group[graph.tensor_producer]
     is_crossing = reader != writer[tensor]
     at = np.flatnonzero(is_crossing & ~is_lookup[graph.consumers])
-    first = np.unique(tensor[at] * num_ops + reader[at])
-    tensors, readers = np.divmod(first, num_ops)
-    read = _sum_at(readers, graph.tensor_bytes[tensors], num_ops)
+    pairs, pair_of = np.unique(_rounded_from(graph)[tensor[at]] * num_ops + reader[at], return_inverse=True)
+    pair_bytes = np.zeros(len(pairs))
+    np.maximum.at(pair_bytes, pair_of, tensor_bytes[tensor[at]])
+    read = _sum_at(pairs % num_ops, pair_bytes, num_ops)
     leaves = np.bincount(tensor, minlength=graph.num_tensors) == 0
     leaves[tensor[is_crossing]] = True
-    written = _sum_at(writer, graph.tensor_bytes * leaves, num_ops)
-    looked_up = _sum_at(writer, graph.tensor_bytes * is_lookup[graph.tensor_producer], num_ops)
-    weights = np.where(is_lookup, 0.0, graph.op_weight_bytes)
+    written = _sum_at(writer, tensor_bytes * leaves, num_ops)
+    looked_up = _sum_at(writer, tensor_bytes * is_lookup[graph.tensor_producer], num_ops)
+    weights = np.where(is_lookup, 0.0, graph.op_weight_bytes * share.weights)
     is_launched = np.zeros(num_ops, dtype=bool)
-    is_launched[group[~is_view]] = True
+    is_launched[group[~is_free]] = True
     return _GroupWork(
-        dense=at_lead(graph.op_flops * is_dense),
+        dense=at_lead(graph.op_flops * is_dense * share.dense),
         depthwise=at_lead(graph.op_flops * is_depthwise),
-        other=at_lead(graph.op_flops * ~(is_dense | is_depthwise)),
+        other=at_lead(graph.op_flops * ~(is_dense | is_depthwise | is_free)),
         num_bytes=at_lead(weights) + read + written + looked_up,
         is_launched=is_launched,
     )
 
 
+def _rounded_from(graph: OpGraph) -> NDArray[np.int64]:
+    """``[num_tensors]`` the tensor that each one was rounded from; itself for all others."""
+    origin = np.arange(graph.num_tensors)
+    rounds = _is_type(graph, QUANTIZE_TYPES)
+    if not rounds.any():
+        return origin
+    first: dict[int, int] = {}  # the tensor that a rounding op reads
+    for tensor, reader in zip(graph.consumed_tensor.tolist(), graph.consumers.tolist(), strict=True):
+        if rounds[reader]:
+            first.setdefault(reader, tensor)
+    for tensor in np.argsort(graph.rank[graph.tensor_producer], kind="stable").tolist():
+        origin[tensor] = origin[first.get(int(graph.tensor_producer[tensor]), tensor)]
+    return origin
+
+
 def roofline(
-    graph: OpGraph, op_group: NDArray[np.int64], spec: DeviceSpec
+    graph: OpGraph, op_group: NDArray[np.int64], spec: DeviceSpec, numbers: NumberTypes | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return seconds and support ``[num_ops]`` of groups that were found elsewhere.
+    """Return seconds and support ``[num_ops]`` of groups that were found elsewhere; `numbers` as in a `ModelSource`.
 
     The time of a group stands on its op of :func:`~placekit.cost_models.kind_profile.anchors_of`.
     """
     num_groups = int(op_group.max(initial=-1)) + 1
-    time_s = _group_work(graph, anchors_of(graph, op_group, num_groups)[op_group]).time_s(spec)
+    time_s = _time_s(graph, anchors_of(graph, op_group, num_groups)[op_group], spec, numbers)
     lost = np.bincount(op_group, weights=~_supported(graph, spec), minlength=num_groups) > 0
     return time_s, ~lost[op_group]
 

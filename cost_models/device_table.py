@@ -48,6 +48,11 @@ class DeviceSpec:
         Between the compute units and the device's own memory.
     op_overhead_s
         Fixed cost of starting one op (or one fused group of ops).
+    int8_speed
+        Rate of dense products of 8-bit integers over `dense_flops_per_s`, at least 1; 1 for a device without them.
+    f32_speed
+        Rate of dense products in f32 over `dense_flops_per_s`, at most 1. Below 1 the device computes in 16 bits, and
+        floats take 2 bytes there, unless a property says f32.
     link
         Default link to host memory, for platforms that give none; None for a device that works in host memory.
     memory_bytes
@@ -69,6 +74,8 @@ class DeviceSpec:
     other_flops_per_s: float
     memory_bandwidth_bytes_per_s: float
     op_overhead_s: float
+    int8_speed: float = 1.0
+    f32_speed: float = 1.0
     link: Link | None = None
     memory_bytes: float | None = None
     unsupported_op_types: frozenset[str] = frozenset()
@@ -84,6 +91,29 @@ class DeviceSpec:
             raise InvalidProblemError(
                 f"spec {self.name!r}: op_overhead_s is {self.op_overhead_s}; it must be finite and >= 0"
             )
+        if not (math.isfinite(self.int8_speed) and self.int8_speed >= 1):
+            raise InvalidProblemError(
+                f"spec {self.name!r}: int8_speed is {self.int8_speed}; it must be finite and >= 1"
+            )
+        if not 0 < self.f32_speed <= 1:
+            raise InvalidProblemError(f"spec {self.name!r}: f32_speed is {self.f32_speed}; it must be > 0 and <= 1")
+
+    @property
+    def float_bits(self) -> int:
+        """Bits of the floating-point numbers that the device computes with."""
+        return 32 if self.f32_speed == 1 else 16
+
+    def as_set(self, device: Device) -> Self:
+        """Return this spec for a device that is set to compute in f32; itself for any other device."""
+        if device.properties.get("INFERENCE_PRECISION_HINT") != "f32" or self.f32_speed == 1:
+            return self
+        return replace(
+            self,
+            name=f"{self.name} f32",
+            dense_flops_per_s=self.dense_flops_per_s * self.f32_speed,
+            int8_speed=self.int8_speed / self.f32_speed,
+            f32_speed=1.0,
+        )
 
     def on_cores(self, num_cores: int) -> Self:
         """Return this one-core spec for a group of `num_cores` cores.
@@ -123,6 +153,7 @@ DATA_DEPENDENT_TYPES = frozenset(
 STRING_TYPES = frozenset({"StringTensorPack", "StringTensorUnpack", "RegexNormalization", "BPETokenizer"})
 """Ops on strings (tokenizers)."""
 
+_NPU_UNSUPPORTED = CONTROL_FLOW_TYPES | DATA_DEPENDENT_TYPES | STRING_TYPES
 
 _CORE_F32 = DeviceSpec(
     name="cpu-core-f32",
@@ -131,6 +162,7 @@ _CORE_F32 = DeviceSpec(
     other_flops_per_s=30e9,
     memory_bandwidth_bytes_per_s=25e9,
     op_overhead_s=1e-6,
+    int8_speed=3.0,  # AVX512_VNNI multiplies four times as many 8-bit as f32 numbers per instruction; 75 % of it
     source="measured: 200-265 GF/s for the median op, 45-100 GF/s for the slowest tenth (depthwise and small ops); "
     "elementwise: half an AVX-512 operation per cycle at 3.5 GHz; bandwidth: one core of a server, most tensors in "
     "cache (memcpy 38-78 GB/s there) but weights not",
@@ -140,6 +172,8 @@ _CORE_BF16 = replace(
     name="cpu-core-bf16",
     dense_flops_per_s=460e9,
     depthwise_flops_per_s=100e9,
+    int8_speed=1.5,
+    f32_speed=0.5,
     source="measured: whole models 1.9-2.0 times as fast as f32 (AVX512_BF16); the rest as cpu-core-f32",
 )
 
@@ -151,8 +185,8 @@ PCIE_3, PCIE_4, PCIE_5 = 15.75e9, 31.5e9, 63.0e9
 
 
 def _card(
-    name: str, product: str, matrix_tflops: float, plain_tflops: float, memory_gb_per_s: float, memory_gib: float,
-    bus_bytes_per_s: float,
+    name: str, product: str, matrix_tflops: float, int8_tops: float, plain_tflops: float, memory_gb_per_s: float,
+    memory_gib: float, bus_bytes_per_s: float,
 ) -> DeviceSpec:  # fmt: skip
     bus = "unified memory" if bus_bytes_per_s > PCIE_5 else f"a bus of {bus_bytes_per_s / 1e9:.4g} GB/s"
     return DeviceSpec(
@@ -162,25 +196,29 @@ def _card(
         other_flops_per_s=PLAIN * plain_tflops * 1e12,
         memory_bandwidth_bytes_per_s=BANDWIDTH * memory_gb_per_s * 1e9,
         op_overhead_s=6e-6,
+        int8_speed=int8_tops / matrix_tflops,
+        f32_speed=plain_tflops / matrix_tflops,
         link=Link(15e-6, LINK * bus_bytes_per_s),
         memory_bytes=memory_gib * 2.0**30,
         source=f"data sheet of {product}: {matrix_tflops:g} TFLOP/s in 16 bits without sparsity ({DENSE:.0%} of it "
-        f"sustained), {plain_tflops:g} in f32 ({PLAIN:.0%}), {memory_gb_per_s:g} GB/s ({BANDWIDTH:.0%}), "
-        f"{memory_gib:g} GiB, {bus} ({LINK:.0%}); launch and copy: typical of GPU queues",
+        f"sustained), {int8_tops:g} TOP/s in int8, {plain_tflops:g} in f32 ({PLAIN:.0%}), {memory_gb_per_s:g} GB/s "
+        f"({BANDWIDTH:.0%}), {memory_gib:g} GiB, {bus} ({LINK:.0%}); launch and copy: typical of GPU queues",
     )
 
 
+# int8 without sparsity: data sheets of the T4 (130), L4, A10, A100, H100; Ampere and Ada architecture papers (284 and
+# 661); Arc A770 (275); Apple names none for its GPUs
 CARDS = (
-    _card("t4", "NVIDIA T4", 65, 8.1, 320, 16, PCIE_3),
-    _card("l4", "NVIDIA L4", 121, 30.3, 300, 24, PCIE_4),
-    _card("a10", "NVIDIA A10", 125, 31.2, 600, 24, PCIE_4),
-    _card("a100-40gb", "NVIDIA A100 40 GB PCIe", 312, 19.5, 1555, 40, PCIE_4),
-    _card("a100-80gb", "NVIDIA A100 80 GB SXM", 312, 19.5, 2039, 80, PCIE_4),
-    _card("h100", "NVIDIA H100 80 GB SXM", 989, 67, 3350, 80, PCIE_5),
-    _card("rtx3090", "GeForce RTX 3090", 71, 35.6, 936, 24, PCIE_4),
-    _card("rtx4090", "GeForce RTX 4090", 165, 82.6, 1008, 24, PCIE_4),
-    _card("arc-a770", "Intel Arc A770 16 GB", 137, 19.7, 560, 16, PCIE_4),
-    _card("m2-ultra", "Apple M2 Ultra, 76 GPU cores", 27.2, 27.2, 800, 192, 400e9),
+    _card("t4", "NVIDIA T4", 65, 130, 8.1, 320, 16, PCIE_3),
+    _card("l4", "NVIDIA L4", 121, 242, 30.3, 300, 24, PCIE_4),
+    _card("a10", "NVIDIA A10", 125, 250, 31.2, 600, 24, PCIE_4),
+    _card("a100-40gb", "NVIDIA A100 40 GB PCIe", 312, 624, 19.5, 1555, 40, PCIE_4),
+    _card("a100-80gb", "NVIDIA A100 80 GB SXM", 312, 624, 19.5, 2039, 80, PCIE_4),
+    _card("h100", "NVIDIA H100 80 GB SXM", 989, 1979, 67, 3350, 80, PCIE_5),
+    _card("rtx3090", "GeForce RTX 3090", 71, 284, 35.6, 936, 24, PCIE_4),
+    _card("rtx4090", "GeForce RTX 4090", 165, 661, 82.6, 1008, 24, PCIE_4),
+    _card("arc-a770", "Intel Arc A770 16 GB", 137, 275, 19.7, 560, 16, PCIE_4),
+    _card("m2-ultra", "Apple M2 Ultra, 76 GPU cores", 27.2, 27.2, 27.2, 800, 192, 400e9),
 )
 """Every named card."""
 
@@ -199,9 +237,12 @@ DEVICE_TABLE: Mapping[str, DeviceSpec] = MappingProxyType(
                 other_flops_per_s=1e12,
                 memory_bandwidth_bytes_per_s=70e9,
                 op_overhead_s=8e-6,
+                int8_speed=2.0,
+                f32_speed=0.5,
                 link=Link(10e-6, 20e9),
                 source="data sheet of a laptop GPU with 8 Xe cores (4.6 TFLOP/s f32, twice that in f16, 45 % of it "
-                "sustained) on LPDDR5x shared with the CPU (120 GB/s, 60 %); launch and copy: typical of OpenCL queues",
+                "sustained; 18 TOP/s int8 by DP4A) on LPDDR5x shared with the CPU (120 GB/s, 60 %); launch and copy: "
+                "typical of OpenCL queues",
             ),
             DeviceSpec(
                 name="gpu-discrete",
@@ -210,22 +251,44 @@ DEVICE_TABLE: Mapping[str, DeviceSpec] = MappingProxyType(
                 other_flops_per_s=8e12,
                 memory_bandwidth_bytes_per_s=400e9,
                 op_overhead_s=6e-6,
+                int8_speed=2.0,
+                f32_speed=0.2,
                 link=Link(15e-6, 20e9),
                 memory_bytes=16 * 2.0**30,
-                source="data sheet of a mid-range card with matrix units (137 TFLOP/s f16, 30 % sustained; 19.7 "
-                "TFLOP/s f32, 40 %; 560 GB/s, 70 %) on PCIe 4.0 x16 (31.5 GB/s, 65 %)",
+                source="data sheet of a mid-range card with matrix units (137 TFLOP/s f16, 30 % sustained; 275 TOP/s "
+                "int8; 19.7 TFLOP/s f32, 40 %; 560 GB/s, 70 %) on PCIe 4.0 x16 (31.5 GB/s, 65 %)",
             ),
+            # 2024: Intel Core Ultra 200V (NPU 4) 48 TOP/s, AMD Ryzen AI 300 (XDNA 2) 50, Snapdragon X (Hexagon) 45,
+            # all in int8 and half of it in f16 (NPU 4: 24 TFLOP/s); 12 vector units of 512 bits at 1.95 GHz, 1.5
+            # TFLOP/s f16; LPDDR5x-8533 on 128 bits, 136 GB/s, of which the NPU has about half
             DeviceSpec(
                 name="npu",
+                dense_flops_per_s=9.6e12,
+                depthwise_flops_per_s=1.2e12,
+                other_flops_per_s=0.6e12,
+                memory_bandwidth_bytes_per_s=60e9,
+                op_overhead_s=20e-6,
+                int8_speed=2.0,
+                f32_speed=0.5,
+                link=Link(50e-6, 10e9),
+                unsupported_op_types=_NPU_UNSUPPORTED,
+                source="data sheets of laptop NPUs of 2024 (45 to 50 TOP/s int8, half in f16, 40 % sustained; vector "
+                "units 1.5 TFLOP/s, 40 %) on memory shared with the CPU; launch: a command list per call",
+            ),
+            # 2023: Intel Core Ultra 100 (NPU 3) 11.5 TOP/s, AMD Ryzen 7040 (XDNA) 10, in int8
+            DeviceSpec(
+                name="npu-2023",
                 dense_flops_per_s=2.3e12,
                 depthwise_flops_per_s=0.3e12,
                 other_flops_per_s=0.1e12,
                 memory_bandwidth_bytes_per_s=40e9,
                 op_overhead_s=20e-6,
+                int8_speed=2.0,
+                f32_speed=0.5,
                 link=Link(50e-6, 10e9),
-                unsupported_op_types=CONTROL_FLOW_TYPES | DATA_DEPENDENT_TYPES | STRING_TYPES,
-                source="data sheet of a first-generation laptop NPU (11.5 TOP/s int8, half in f16, 40 % sustained; "
-                "vector units two orders below) on memory shared with the CPU; launch: a command list per call",
+                unsupported_op_types=_NPU_UNSUPPORTED,
+                source="data sheets of laptop NPUs of 2023 (10 to 11.5 TOP/s int8, half in f16, 40 % sustained; vector "
+                "units two orders below) on memory shared with the CPU; launch: a command list per call",
             ),
             *CARDS,
         )

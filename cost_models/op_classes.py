@@ -30,3 +30,6 @@ FUSABLE_TYPES = frozenset({
     "Relu", "Selu", "Sigmoid", "SoftPlus", "SoftSign", "Sqrt", "Subtract", "Swish", "Tanh",
 })  # fmt: skip
 """Elementwise types that runtimes fuse into the convolution or matrix product before them."""
+
+QUANTIZE_TYPES = frozenset({"FakeQuantize", "QuantizeLinear", "DequantizeLinear"})
+"""Types that round to few bits or back: runtimes make them part of the op before or behind."""

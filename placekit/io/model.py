@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from placekit.io.file_hash import feed
 from placekit.io.model_inputs import ModelInput, format_shape
+from placekit.io.number_types import NumberTypes
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError
 from placekit.model.graph import DYNAMIC, OpGraph, frozen_array
@@ -69,6 +70,8 @@ class ModelSource:
     unbounded
         The first op whose output has a size that data decide, without an upper bound; empty if there is none, or if
         the inputs are not known.
+    numbers
+        What ops multiply, and how tensors and weights are stored; None if it is not known.
 
     Examples
     --------
@@ -87,6 +90,7 @@ class ModelSource:
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
     attention: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     unbounded: str = ""
+    numbers: NumberTypes | None = None
 
     def __post_init__(self) -> None:
         what = f"model {self.graph.name!r}: colocation"
@@ -100,7 +104,7 @@ class ModelSource:
     def __reduce__(self) -> tuple[Any, ...]:
         # mappingproxy does not pickle
         values = (self.graph, self.colocation, self.path, self.content_hash, self.num_nodes, self.num_edges)
-        more = (self.inputs, dict(self.shapes), self.shared_weights, dict(self.attention), self.unbounded)
+        more = (self.inputs, dict(self.shapes), self.shared_weights, dict(self.attention), self.unbounded, self.numbers)
         return (type(self), (*values, *more))
 
     @property

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from placekit.io.flops import DATA_MOVEMENT, USES_ATTRIBUTES, count_flops
 from placekit.io.model_inputs import ModelInput, format_shape
+from placekit.io.number_types import number_types
 from placekit.io.tied import tied_constants
 from placekit.model.errors import InvalidFileError, UnknownNameError
 from placekit.model.graph import DYNAMIC, OpGraph
@@ -303,6 +304,9 @@ def lower(model: openvino.Model, name: str) -> dict[str, Any]:
         "shared_weights": shared,
         "attention": attention,
         "unbounded": told,
+        "numbers": number_types(
+            scan.nodes, scan.types, [[source for source, _ in ports] for ports in scan.sources], scan.is_placed
+        ),
     }
 
 

@@ -198,6 +198,8 @@ class SpecModel(Strict):
     other_flops_per_s: Positive | None = None
     memory_bandwidth_bytes_per_s: Positive | None = None
     op_overhead_s: NonNegative | None = None
+    int8_speed: Annotated[float, Field(ge=1)] | None = None
+    f32_speed: Annotated[float, Field(gt=0, le=1)] | None = None
     unsupported_op_types: list[Name] | None = None
 
 
