@@ -233,6 +233,7 @@ class Profiled:
         return {
             "schema": _SCHEMA,
             "content_hash": source.content_hash,
+            "graph": source.graph.content_hash,  # times are kept by op: a reader of files may find other ops later
             "inputs": [[each.name, list(each.shape), each.dtype] for each in source.inputs],
             backend.name: backend.version,
             "cpu": cpu_name(),

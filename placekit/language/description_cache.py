@@ -1,8 +1,8 @@
 """Cache of descriptions: importing transformers and building a model takes seconds, for the same answer every time.
 
 An entry is named after the hash of everything that a description depends on: the configuration, the bytes of weight
-files, the versions of transformers and torch, and our own code. The cache only ever saves time: an entry that cannot be
-read is built again, and one that cannot be written is left out.
+files, the versions of transformers and torch, and all code of this room. The cache only ever saves time: an entry
+that cannot be read is built again, and one that cannot be written is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from placekit.language.description import Block, ModelDescription, Part
 from placekit.model.errors import PlacekitError
 
 _LOGGER = logging.getLogger(__name__)
-_CODE = ("from_config.py", "modules.py", "description.py", "stored.py")
+_ROOM = Path(__file__).parent
+"""Folder of the code that makes descriptions, with the numbers that it counts with."""
 
 
 def cached_description(parts: Mapping[str, Any], build: Callable[[], ModelDescription]) -> ModelDescription:
@@ -35,8 +36,9 @@ def cached_description(parts: Mapping[str, Any], build: Callable[[], ModelDescri
     except PackageNotFoundError:
         return build()  # which says what is missing
     digest = hashlib.blake2b(json.dumps([versions, parts], sort_keys=True).encode(), digest_size=16)
-    for name in _CODE:
-        digest.update(Path(__file__).with_name(name).read_bytes())
+    for file in sorted(_ROOM.rglob("*.py")):
+        digest.update(f"{file.name}:{file.stat().st_size}:".encode())
+        digest.update(file.read_bytes())
     path = cache_directory() / "descriptions" / f"{digest.hexdigest()}.json"
     try:
         kept = json.loads(path.read_text(encoding="utf-8"), object_hook=_made)

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +20,7 @@ from placekit.language.decoder import MAX_BLOCKS, bits_of
 from placekit.language.description import PREDICTING, Block, ModelDescription, Part
 from placekit.language.description_cache import cached_description
 from placekit.language.modules import BlockReader, leaves_of
+from placekit.language.quantised_methods import SIDE_FILES, read_quantised
 from placekit.language.stored import Group, scaled_to_files, stored_bytes
 from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
 
@@ -28,6 +28,9 @@ CONFIG = "config.json"
 """Name of the file in a folder of transformers."""
 _DIFFUSION = "model_index.json"
 """Name of the file in a folder of a diffusion model."""
+
+_QUANTISED = ("quantization_config", "compression_config", "quantization")
+"""Keys of a quantisation: of transformers, of old files of compressed-tensors, and of MLX."""
 
 _TOWER = re.compile(r"vision|visual|audio|image|speech|video|multi_?modal|projector|aligner|tower|connector", re.I)
 _HEAD = re.compile(r"(lm_head|embed_out|output_projection|^output|head[^.]*)$")
@@ -55,6 +58,8 @@ def read_config(path: Path, precision: str | None = None) -> ModelDescription:
     if not isinstance(values.get("model_type"), str):
         raise InvalidFileError(f"{path}: no model_type, so this is no configuration of transformers")
     name = path.resolve().parent.name if path.name == CONFIG else path.stem
+    if path.name == CONFIG:
+        values = _with_side_file(path.parent, values)
     in_files = stored_bytes(path.parent) if precision is None and path.name == CONFIG else None
     stored = None if in_files is None else [sorted(in_files[0].items()), in_files[1]]
     return cached_description(
@@ -180,7 +185,7 @@ def _describe(
 ) -> ModelDescription:
     model, text = _built(path, values)
     stack = _stack(path, model, text)
-    bytes_of, stored = _storage(path, values, precision)
+    bytes_of, stored = _storage(path, values, precision, model, is_guess=in_files is not None)
     if in_files is not None:
         bytes_of, stored = scaled_to_files(bytes_of, model.named_parameters(), in_files[0]), in_files[1]
     reader = BlockReader(str(path), text, bytes_of)
@@ -269,47 +274,42 @@ def _speculative(blocks: list[Block], count: int) -> tuple[Block, ...]:
     )
 
 
-def _storage(path: Path, values: Mapping[str, Any], precision: str | None) -> tuple[Callable[[str, Any], float], str]:
-    """Return a function from a parameter to its bytes, and words for how weights are stored."""
+def _storage(
+    path: Path, values: Mapping[str, Any], precision: str | None, model: Any, *, is_guess: bool
+) -> tuple[Callable[[str, Any], float], str]:
+    """Return a function from a parameter to its bytes, and words for how weights are stored.
+
+    With `is_guess` files tell the bytes, and a quantisation that is not understood is none.
+    """
     named = [values.get("dtype"), values.get("torch_dtype")]
     inner = values.get("text_config")
-    named += [inner.get("dtype"), inner.get("torch_dtype")] if isinstance(inner, dict) else []
+    inner = inner if isinstance(inner, dict) else {}
+    named += [inner.get("dtype"), inner.get("torch_dtype")]
     dtype = next((str(each).removeprefix("torch.") for each in named if each), "bfloat16")
     plain = _DTYPE_BITS.get(dtype, 16) / 8
     if precision is not None:
-        packed = bits_of(precision) / 8
-        return lambda _, parameter: parameter.numel() * (packed if parameter.dim() > 1 else plain), precision
-    quantised = values.get("quantization_config") or (inner or {}).get("quantization_config")
-    if not isinstance(quantised, dict):
-        return lambda _, parameter: parameter.numel() * plain, dtype
-    method, bits = _quantised_bits(path, quantised)
-    kept = [str(each) for each in quantised.get("modules_to_not_convert") or quantised.get("ignore") or ()]
-    kept += ["lm_head", "embed", "wte", "router", "norm", "vision", "visual"]
-    kept += ["mlp.gate."] if method != "mxfp4" else ["self_attn"]
+        bits = bits_of(precision) / 8
+        return lambda _, parameter: parameter.numel() * (bits if parameter.dim() > 1 else plain), precision
+    quantised = next(
+        (owner[key] for owner in (values, inner) for key in _QUANTISED if owner.get(key) is not None), None
+    )
+    if quantised is not None:
+        try:
+            if not isinstance(quantised, dict):
+                raise UnsupportedProblemError(f"{path}: quantization_config is {quantised!r}; it must be an object")
+            bytes_of, told = read_quantised(str(path), quantised).bytes_of(model, plain)
+            return bytes_of, f"{told}, {dtype} elsewhere"
+        except UnsupportedProblemError:
+            if not is_guess:
+                raise
+    return lambda _, parameter: parameter.numel() * plain, dtype
 
-    def bytes_of(name: str, parameter: Any) -> float:
-        is_plain = parameter.dim() < 2 or any(each in name or fnmatch(name, f"*{each}*") for each in kept)
-        return float(parameter.numel() * (plain if is_plain else bits / 8))
 
-    return bytes_of, f"{method} ({bits:g} bits), {dtype} elsewhere"
-
-
-def _quantised_bits(path: Path, values: Mapping[str, Any]) -> tuple[str, float]:
-    """Return the method of a quantisation and the bits of a number, scales included."""
-    method = str(values.get("quant_method", "quantised"))
-    group = values.get("group_size") if isinstance(values.get("group_size"), int) else 128
-    if method == "mxfp4":
-        return method, 4.25
-    if "fp8" in method:
-        return method, 8.0
-    if method == "bitsandbytes":
-        return method, 8.0 if values.get("load_in_8bit") else 4.5
-    bits = values.get("bits") or values.get("w_bit")
-    if method == "compressed-tensors":
-        groups = values.get("config_groups") or {}
-        weights = [each.get("weights") or {} for each in groups.values() if isinstance(each, dict)]
-        bits = next((each["num_bits"] for each in weights if each.get("num_bits")), None)
-        group = next((each["group_size"] for each in weights if each.get("group_size")), group)
-    if not isinstance(bits, int):
-        raise UnsupportedProblemError(f"{path}: quantization_config {method!r} does not say its bits; pass --precision")
-    return method, bits + (16 + bits) / group if bits < 8 and group and group > 0 else float(bits)
+def _with_side_file(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a configuration, with the quantisation of a file beside it if it has none."""
+    if any(values.get(key) is not None for key in _QUANTISED):
+        return values
+    for name, method in SIDE_FILES.items():
+        if (folder / name).is_file():
+            return {**values, _QUANTISED[0]: {"quant_method": method, **_read_json(folder / name)}}
+    return values

@@ -422,3 +422,12 @@ def test_a_light_onnx_model_is_mapped_and_repeatable() -> None:
     if meta["foreign_load"] < 0.1:
         assert 0.6 < meta["sum_of_op_times_s"] / meta["model_latency_s"] < 1.2
     assert 20 < costs.provenance["num_groups"] < source.graph.num_ops
+
+
+def test_a_graph_that_is_read_otherwise_is_another_measurement(source: ModelSource) -> None:
+    """Times are kept by the number of an op, so a reader that finds the ops in another order must not reuse them."""
+    kept = ProfileCache.key(QUICK._key_parts(source, CPU))
+    assert ProfileCache.key(QUICK._key_parts(replace(source, path=Path("moved.xml")), CPU)) == kept
+    names = (*source.graph.op_names[1:], source.graph.op_names[0])
+    other = replace(source, graph=source.graph.replace(op_names=names))
+    assert ProfileCache.key(QUICK._key_parts(other, CPU)) != kept

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors_files import write_headers
 
 from placekit.language.from_config import read_config
 from placekit.language.stored import stored_bytes
@@ -22,17 +23,6 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-def write_file(path: Path, tensors: dict[str, int]) -> None:
-    """Write the header of a safetensors file, without its data."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, num_bytes in tensors.items():
-        header[name] = {"dtype": "U8", "shape": [num_bytes], "data_offsets": [at, at + num_bytes]}
-        at += num_bytes
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text)
-
-
 def folder_of(path: Path) -> dict[str, int]:
     """Write a folder in two files, experts one by one and packed; return bytes by tensor."""
     (path / "config.json").write_text(json.dumps(CONFIG))
@@ -45,7 +35,7 @@ def folder_of(path: Path) -> dict[str, int]:
     names = list(tensors)
     files = {name: f"model-0000{1 + at % 2}-of-00002.safetensors" for at, name in enumerate(names)}
     for file in set(files.values()):
-        write_file(path / file, {name: tensors[name] for name in names if files[name] == file})
+        write_headers(path / file, {name: tensors[name] for name in names if files[name] == file})
     (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
     return tensors
 
