@@ -58,12 +58,27 @@ class Stage:
     end: int
 
 
+@dataclass(frozen=True)
+class Lead:
+    """Rule that the first stage on a card is on one of some groups."""
+
+    hosts: frozenset[int]  # groups that are no cards
+    leaders: frozenset[int]  # groups of which the first card may be
+
+    def refuses(self, group: int, used: tuple[int, ...]) -> bool:
+        """Return whether a stage of a group would be the first on a card, and may not be."""
+        return not (group in self.hosts or group in self.leaders or any(
+            count for at, count in enumerate(used) if at not in self.hosts
+        ))  # fmt: skip
+
+
 def best_chain(
-    choices: Sequence[Choice], sizes: Sequence[int], num_blocks: int, *, is_sum: bool
+    choices: Sequence[Choice], sizes: Sequence[int], num_blocks: int, *, is_sum: bool, lead: Lead | None = None
 ) -> tuple[float, tuple[Stage, ...]] | None:
     """Return the best plan and its seconds; None if there is none.
 
     `sizes` are the devices of every group. The sum of the stages' seconds is minimised if `is_sum`, else the largest.
+    With `lead` only plans that obey it count.
 
     Examples
     --------
@@ -85,7 +100,7 @@ def best_chain(
             continue
         for at, choice in enumerate(choices):
             count = used[choice.group] + choice.devices
-            if count > sizes[choice.group]:
+            if count > sizes[choice.group] or (lead is not None and lead.refuses(choice.group, used)):
                 continue
             grown = (*used[: choice.group], count, *used[choice.group + 1 :])
             reached = together(so_far[begins, None], choice.cost_s[begins])
@@ -203,13 +218,16 @@ class BlockChain(Method):
     ----------
     is_even
         True for runtimes that have as many replicas of every stage: the best such plan, with the bound of all plans.
+    first_kind
+        Kind of the first card of the chain: the best such plan, with the bound of all plans; None for any.
     """
 
     name = "blocks"
 
-    def __init__(self, *, is_even: bool = False) -> None:
+    def __init__(self, *, is_even: bool = False, first_kind: str | None = None) -> None:
         super().__init__()
         self.is_even = is_even
+        self.first_kind = first_kind
 
     def supports(self, problem: Problem[Any]) -> str | None:
         """Say what the method cannot do."""
@@ -244,6 +262,8 @@ class BlockChain(Method):
         if found is None:
             return run.prove_infeasible(Violation("memory", _too_small(problem, chain), unit="bytes"))
         bound = found.value * (1 - chain.num_blocks * _ROUNDING)
+        if self.first_kind is not None:
+            found = chain_plan(problem, self.first_kind) or found
         if self.is_even:
             sizes = sorted({choice.devices for choice in found.choices})
             found = min((even for size in sizes if (even := found.of_size(size))), key=lambda each: each.value)
@@ -281,17 +301,31 @@ class ChainPlan:
         return _planned([each for each in self.choices if each.devices == devices], self.groups, is_sum=self.is_sum)
 
 
-def chain_plan(problem: Problem[Any]) -> ChainPlan | None:
-    """Return the best plan of a problem that `BlockChain` supports; None if there is none."""
+def chain_plan(problem: Problem[Any], first_kind: str | None = None) -> ChainPlan | None:
+    """Return the best plan of a problem that `BlockChain` supports; None if there is none.
+
+    With `first_kind` the first card of the chain is of that kind.
+    """
     chain = chain_of(problem)
     assert chain is not None
-    groups = _groups(problem)
+    groups, devices = _groups(problem), problem.platform.devices
     choices = list(_choices(problem, chain, groups))
-    return _planned(choices, groups, is_sum=isinstance(problem.objective, SerialLatency))
+    lead = (
+        None
+        if first_kind is None
+        else Lead(
+            frozenset(at for at, group in enumerate(groups) if devices[group[0]].is_host),
+            frozenset(at for at, group in enumerate(groups) if devices[group[0]].kind == first_kind),
+        )
+    )
+    return _planned(choices, groups, is_sum=isinstance(problem.objective, SerialLatency), lead=lead)
 
 
-def _planned(choices: Sequence[Choice], groups: Sequence[tuple[int, ...]], *, is_sum: bool) -> ChainPlan | None:
-    found = best_chain(choices, [len(group) for group in groups], len(choices[0].cost_s) - 1, is_sum=is_sum)
+def _planned(
+    choices: Sequence[Choice], groups: Sequence[tuple[int, ...]], *, is_sum: bool, lead: Lead | None = None
+) -> ChainPlan | None:
+    sizes = [len(group) for group in groups]
+    found = best_chain(choices, sizes, len(choices[0].cost_s) - 1, is_sum=is_sum, lead=lead)
     return None if found is None else ChainPlan(*found, choices, groups, is_sum)
 
 

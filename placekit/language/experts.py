@@ -121,7 +121,7 @@ def hosting_cases(task: LanguageTask) -> Iterator[LanguageTask]:
         hosted = with_hosted_experts(task, count)
         if hosted is None:
             break
-        found = chain_plan(hosted.problem)
+        found = chain_plan(hosted.problem, hosted.first_kind)
         if found is not None:
             largest = hosted
             if best is None or found.value < best[0]:

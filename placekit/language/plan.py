@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.language.chain import chain_of
+from placekit.language.chain import BlockChain, chain_of
 from placekit.language.experts import hosting_cases
+from placekit.language.offload import is_offloaded, streamed, with_offload
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.serving import Serving
@@ -27,10 +28,12 @@ from placekit.language.tensor_parallel import cache_copies, equal_teams, usable_
 from placekit.model.block_paths import BEFORE, BEHIND, block_numbers
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Objective, SerialLatency, Throughput
 from placekit.solve.result import Result
+from placekit.solve.solve import solve as solve_problem
 
 MAX_BATCHINGS = 6
 """Numbers of batches in flight that are tried."""
@@ -66,9 +69,24 @@ def plans(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime |
     found = []
     for task in cases:
         result = solve(task.problem)
+        if task.first_kind is not None and first_card(task, result.placement) not in (None, task.first_kind):
+            result = solve_problem(task.problem, BlockChain(first_kind=task.first_kind))
         report = None if result.placement is None else serving_report(task, result.placement)
         found.append(ServingPlan(runtime, task, result, report))
     return found
+
+
+def first_card(task: LanguageTask, placement: Placement | None) -> str | None:
+    """Return the kind of the card that has the first block on any card; None if no card has one."""
+    if placement is None:
+        return None
+    devices, blocks = task.problem.platform.devices, block_numbers(task.problem.graph)
+    rank = np.where(blocks == BEHIND, blocks.max() + 1, blocks)
+    on_card = ~np.array([device.is_host for device in devices])[placement.device_of_op]
+    if not on_card.any():
+        return None
+    op = int(np.flatnonzero(on_card)[rank[on_card].argmin()])
+    return devices[int(placement.device_of_op[op])].kind
 
 
 def fastest(found: Sequence[ServingPlan]) -> ServingPlan:
@@ -178,13 +196,15 @@ def _with_rules(
         yield task
         yield from hosting_cases(task)
     elif rule == "first" and hosts and cards:
+        assert runtime is not None
         task, blocks = _whole(make(devices), alone=True)
         last = (blocks == BEHIND) | (blocks == blocks.max())  # the output follows the last block
         problem = task.problem
         problem = problem.replace(colocation=join_labels(problem.colocation, np.where(last, -1, np.arange(len(last)))))
         task = _pinned(replace(task, problem=problem), blocks == BEFORE, devices.index(hosts[0].name))
-        yield task
-        yield from hosting_cases(task)
+        for offloaded in _with_offload(replace(task, overlaps_prompt=runtime.overlaps_prompt), runtime.offload_tokens):
+            yield offloaded
+            yield from hosting_cases(offloaded)
     elif rule == "last" and hosts and cards:
         yield _whole(make(devices.with_devices(cards)), alone=True)[0]
         for kind in dict.fromkeys(card.kind for card in cards):
@@ -220,20 +240,18 @@ def _pinned(task: LanguageTask, ops: NDArray[np.bool_], device: int) -> Language
     return replace(task, problem=task.problem.replace(pinned=pinned))
 
 
+def _with_offload(task: LanguageTask, min_tokens: int | None) -> Iterator[LanguageTask]:
+    """Yield the task once for every kind of card that may be the first, as large steps are computed there."""
+    kinds = list(dict.fromkeys(device.kind for device in task.problem.platform.devices if not device.is_host))
+    if min_tokens is None or not any(is_offloaded(replace(task, offload_tokens=min_tokens), name)
+                                     for name in task.costs_of_phase):  # fmt: skip
+        yield task
+        return
+    is_chain = BlockChain().supports(task.problem) is None
+    for kind in kinds:
+        yield replace(with_offload(task, kind, min_tokens), first_kind=kind if is_chain and len(kinds) > 1 else None)
+
+
 def _streamed(task: LanguageTask, kind: str) -> LanguageTask:
     """Return the task as accelerate runs it: what hosts keep is copied to a card of `kind`, and computed there."""
-    platform = task.problem.platform
-    card = platform.kinds.index(kind)
-    hosts = [platform.kinds.index(name) for name in {device.kind for device in platform.devices if device.is_host}]
-    link = platform.links.get(kind)
-    copied = 0.0 if link is None else task.weight_bytes / link.bandwidth_bytes_per_s
-    tables = {}
-    for name, phase_table in task.costs_of_phase.items():
-        table = phase_table.for_kinds(platform.kinds)
-        time, moved = table.op_time_s.copy(), table.transfer_time_s.copy()
-        supported = table.supported.copy()
-        for host in hosts:
-            time[:, host] = time[:, card] + copied
-            moved[:, host], supported[:, host] = moved[:, card], supported[:, card]
-        tables[name] = table.replace(op_time_s=time, transfer_time_s=moved, supported=supported)
-    return task.with_costs(tables)
+    return task.with_costs({name: streamed(task, kind, table) for name, table in task.costs_of_phase.items()})

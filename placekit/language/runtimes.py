@@ -6,7 +6,8 @@ vLLM: ``gpu_memory_utilization`` is 0.9 and ``max_num_batched_tokens`` 2,048; st
 SGLang: ``mem_fraction_static`` is about 0.88, ``chunked_prefill_size`` 2,048 on cards below 35 GB.
 TensorRT-LLM: ``free_gpu_memory_fraction`` is 0.9, ``max_num_tokens`` 8,192.
 llama.cpp: ``--ubatch-size`` is 512; layers that are not offloaded are the first ones, and the token embedding is always
-in host memory.
+in host memory. Steps of 32 tokens and more are computed on the first card (``op_offload_min_batch_size``), and chunks
+of a prompt overlap on several cards if no layer is on the host (``pipeline_parallel`` of ``llama_context``).
 accelerate: modules on ``cpu`` are kept there, and copied to the first card whenever they run; `infer_auto_device_map`
 fills cards first, and transformers leaves 10 % of them free.
 """
@@ -35,6 +36,10 @@ class ServingRuntime:
     goal: Literal["latency", "throughput"] = "throughput"
     is_parallel: bool = True  # True if it has tensor parallelism, one degree for all stages
     has_phases_apart: bool = False  # True if prefill and decode may be servers of their own
+    kernels: str = "general"  # name of the shares of peaks that its kernels sustain, in `placekit.cost_models.cards`
+    # tokens of a step from which on the first card computes what the host holds, weights copied to it; None for never
+    offload_tokens: int | None = None
+    overlaps_prompt: bool = False  # True if cards compute the chunks of one prompt at the same time
 
     def devices(self, platform: Platform) -> Platform:
         """Return the devices that the runtime can use.
@@ -54,10 +59,19 @@ class ServingRuntime:
 RUNTIMES: Mapping[str, ServingRuntime] = {
     each.name: each
     for each in (
-        ServingRuntime("vllm", chunk=2048, has_phases_apart=True),
-        ServingRuntime("sglang", headroom=0.12, chunk=2048, has_phases_apart=True),
-        ServingRuntime("tensorrt-llm", chunk=8192, has_phases_apart=True),
-        ServingRuntime("llama.cpp", "first", chunk=512, goal="latency", is_parallel=False),
+        ServingRuntime("vllm", chunk=2048, has_phases_apart=True, kernels="servers"),
+        ServingRuntime("sglang", headroom=0.12, chunk=2048, has_phases_apart=True, kernels="servers"),
+        ServingRuntime("tensorrt-llm", chunk=8192, has_phases_apart=True, kernels="servers"),
+        ServingRuntime(
+            "llama.cpp",
+            "first",
+            chunk=512,
+            goal="latency",
+            is_parallel=False,
+            kernels="llama.cpp",
+            offload_tokens=32,
+            overlaps_prompt=True,
+        ),
         ServingRuntime("accelerate", "last", goal="latency", is_parallel=False),
         ServingRuntime("megatron"),
         ServingRuntime("torchtitan"),

@@ -62,6 +62,8 @@ class LanguageTask:
     hosted_bytes: float = 0.0
     # of a task with prefill and decode on devices of their own, the one with both phases on the same devices
     undivided: LanguageTask | None = None
+    # first_kind: kind of the card that the costs take for the first one; None where there is no choice
+    first_kind: str | None = None
     # offload_tokens: tokens of a step from which on a card computes what the host holds; None for never
     offload_tokens: int | None = None
     overlaps_prompt: bool = False  # True if cards compute the chunks of one prompt at the same time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from placekit.cost_models.machines import Machine, machine_of
 from placekit.language.decoder import Decoder
 from placekit.language.given import Split, given_placement, given_report
 from placekit.language.offload import with_offload
+from placekit.language.plan import first_card, plan_cases, plans
+from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import InvalidProblemError
@@ -102,3 +105,27 @@ def test_chunks_of_a_prompt_overlap_on_several_cards() -> None:
     with_host = Split(1, (4, 3))
     reports = [given_report(replace(task, overlaps_prompt=overlaps), with_host) for overlaps in (False, True)]
     assert reports[0].time_to_first_token_s == reports[1].time_to_first_token_s
+
+
+@pytest.mark.parametrize("cards", ["RTX 4090, RTX 3060", "RTX 3060, RTX 4090"])
+def test_a_plan_counts_the_card_that_computes_for_the_host(cards: str) -> None:
+    """Large steps are computed on the first card of the chain: costs and chain agree on which one that is."""
+    machine = machine_of(cards, "64 GB DDR5-5600 x2")
+    platform, costs = machine.platform(LLAMA_CPP), pk.Analytic(machine.specs(LLAMA_CPP))
+    small = platform.replace(
+        devices=tuple(
+            each.replace(memory_bytes=each.memory_bytes and each.memory_bytes / 90) for each in platform.devices
+        )
+    )
+
+    def make(serving: Serving, platform: pk.Platform, **choices: Any) -> LanguageTask:
+        return decoder_task(MODEL, serving, platform, lambda graph: costs.cost_table(graph, platform), **choices)
+
+    rules = RUNTIMES["llama.cpp"]
+    found = plans(plan_cases(make, Serving(512, 4, chunk=512), small, rules), pk.solve, rules)
+    assert len({plan.task.first_kind for plan in found}) == 2
+    for plan in found:
+        assert first_card(plan.task, plan.result.placement) == plan.task.first_kind
+        assert plan.result.lower_bound is not None
+        assert plan.result.objective is not None
+        assert plan.result.lower_bound <= plan.result.objective * (1 + 1e-9)
