@@ -109,9 +109,14 @@ def anchor_words(provenance: Mapping[str, Any], kind: str) -> str:
     """Return how the analytic costs of a kind that is not on the machine were anchored at measured ones."""
     anchor = provenance["kinds"][kind]["anchor"]
     if anchor["spread"] is None:
-        return "analytic costs as they are, since no measured device has a spec"
+        return (
+            "analytic costs as they are, right to a factor of about two: no measured op of a device with a spec is "
+            "long and steady enough to compare"
+        )
+    ratio, found = anchor["ratio"], anchor.get("found", anchor["ratio"])
+    cut = "" if ratio == found else f", cut from {found:.3g}, which no data sheet allows"
     return (
-        f"analytic costs x {anchor['ratio']:.3g}, the ratio measured / analytic of {', '.join(anchor['kinds'])} "
+        f"analytic costs x {ratio:.3g}, the ratio measured / analytic of {', '.join(anchor['kinds'])}{cut} "
         f"(single ops: x/ {anchor['spread']:.2g})"
     )
 

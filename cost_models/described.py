@@ -2,13 +2,15 @@
 
 A platform file may name devices that this machine lacks and say what they are (`spec`). Such a device is *described*.
 
-1. Every measured kind has a ratio: the sum of its measured times over the sum of its analytic times.
+1. Every measured kind has a ratio: the mean of measured over analytic times of its fused groups, as a geometric mean
+   weighted by their work. Groups of a few microseconds, and those whose repetitions differ widely, do not count.
 2. The analytic times of the described kinds are multiplied by the geometric mean of these ratios, the *anchor*.
-3. The spread of the anchor says how far single fused groups of the measured kinds lie from it, as a factor.
-
-4. Their error is that spread over single ops, which largely cancels in a sum of many.
+3. The anchor is bounded by `MOST_RATIO`: no device is faster than its peak, and the rest is the measured device's own.
+4. The spread of the anchor says how far single fused groups of the measured kinds lie from it, as a factor.
+5. The error of described kinds is that spread, which largely cancels in a sum of many, and what the bound cut off.
 
 The anchor corrects what the roofline gets wrong about the model, not what a data sheet gets wrong about a device.
+Without a group to compare, analytic times are right to within a factor of about two (`TABLE_ERROR`).
 """
 
 from __future__ import annotations
@@ -21,13 +23,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.analytic import Analytic, roofline
-from placekit.cost_models.device_table import DeviceSpec, guess_spec
+from placekit.cost_models.device_table import DENSE, DeviceSpec, guess_spec
 from placekit.model.errors import DeviceUnavailableError, UnknownNameError
 
 if TYPE_CHECKING:
     from placekit.cost_models.base import Backend
+    from placekit.io.number_types import NumberTypes
     from placekit.model.graph import OpGraph
     from placekit.model.platform import Device, Platform
+
+
+MOST_RATIO = 1 / DENSE
+"""Largest ratio of measured to analytic times that tells something about another device, and the inverse of the least.
+
+Sustained rates of the device table are `DENSE` of a peak in a data sheet, so that no ratio below `DENSE` is possible.
+"""
+
+TABLE_ERROR = 1.0
+"""Relative error of analytic times that nothing was compared with: a factor of two."""
+
+_LEAST_S, _MOST_SPREAD = 10e-6, 0.5
+"""Seconds that a group takes at least, and the relative spread of its repetitions at most, to be compared."""
 
 
 @dataclass(frozen=True)
@@ -37,27 +53,33 @@ class Anchor:
     Parameters
     ----------
     ratio
-        Measured over analytic time; 1 where nothing could be compared.
+        Measured over analytic time, within `MOST_RATIO`; 1 where nothing could be compared.
     spread
         Factor, at least 1: a fused group takes its analytic time times `ratio`, times or divided by this (one standard
-        deviation of the logarithm, weighted by measured time). None where nothing could be compared.
+        deviation of the logarithm, weighted by work). None where nothing could be compared.
     kinds
         Measured kinds that the ratio comes from.
+    found
+        The ratio before it was bounded.
     """
 
     ratio: float = 1.0
     spread: float | None = None
     kinds: tuple[str, ...] = ()
+    found: float = 1.0
 
     def error_of(self, time_s: NDArray[np.float64]) -> float | None:
-        """Return the relative error of a sum of times, each of which is off by the spread, independently of the others.
+        """Return the relative error of a sum of times: what was cut off, and the spread of each, independent of others.
 
-        `time_s` has ``[num_ops]`` modelled seconds; without a spread there is no error.
+        `time_s` has ``[num_ops]`` modelled seconds; there is no error without any.
         """
         total_s = float(time_s.sum())
-        if self.spread is None or total_s <= 0:
+        if total_s <= 0:
             return None
-        return (self.spread - 1) * float(np.sqrt((time_s**2).sum())) / total_s
+        if self.spread is None:
+            return TABLE_ERROR
+        cut = max(self.found / self.ratio, self.ratio / self.found) - 1
+        return cut + (self.spread - 1) * float(np.sqrt((time_s**2).sum())) / total_s
 
     def to_dict(self) -> dict[str, Any]:
         """Return the anchor as JSON values."""
@@ -83,35 +105,48 @@ def described_specs(platform: Platform, devices: Sequence[Device], backend: Back
             missing[device.kind] = error
     if len(missing) == len(devices):
         raise DeviceUnavailableError(f"no device of the platform can be measured here: {next(iter(missing.values()))}")
-    return {kind: spec for kind, spec in specs.items() if kind in missing and isinstance(spec, DeviceSpec)}
+    first = {device.kind: device for device in devices}
+    return {
+        kind: spec.as_set(first[kind])
+        for kind, spec in specs.items()
+        if kind in missing and isinstance(spec, DeviceSpec)
+    }
 
 
 def anchor_of(
-    graph: OpGraph, op_group: NDArray[np.int64], platform: Platform, measured: Mapping[str, NDArray[np.float64]]
+    graph: OpGraph,
+    op_group: NDArray[np.int64],
+    platform: Platform,
+    measured: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
+    numbers: NumberTypes | None = None,
 ) -> Anchor:
     """Return the ratio of measured to analytic times over all measured kinds.
 
-    `measured` has ``[num_ops]`` seconds by kind, the time of a group on one of its ops.
+    `measured` has ``[num_ops]`` seconds and relative spread by kind, those of a group on one of its ops; `numbers` are
+    those of a `ModelSource`.
     """
     ratios, squares, weights, kinds = [], 0.0, 0.0, []
-    for kind, time_s in measured.items():
+    for kind, (time_s, spread_of_op) in measured.items():
         spec = _spec_as_measured(platform, kind)
         if spec is None:
             continue
-        modelled_s, supported = roofline(graph, op_group, spec)
-        both = (time_s > 0) & (modelled_s > 0) & supported
+        modelled_s, supported = roofline(graph, op_group, spec, numbers)
+        work_s = modelled_s - spec.op_overhead_s  # what a launch costs says nothing about the rates
+        steady = ~(spread_of_op > _MOST_SPREAD)  # NaN where a spread is not known
+        both = (time_s >= _LEAST_S) & (work_s > 0) & supported & steady
         if not both.any():
             continue
-        here, there = time_s[both], modelled_s[both]
-        ratio = float(here.sum() / there.sum())
-        squares += float((here * np.log(here / there / ratio) ** 2).sum())
-        weights += float(here.sum())
-        ratios.append(ratio)
+        found, work = np.log(time_s[both] / modelled_s[both]), work_s[both]
+        mean = float((work * found).sum() / work.sum())
+        squares += float((work * (found - mean) ** 2).sum())
+        weights += float(work.sum())
+        ratios.append(mean)
         kinds.append(kind)
     if not ratios:
         return Anchor()
+    ratio = float(np.exp(np.mean(ratios)))
     spread = float(np.exp(np.sqrt(squares / weights)))
-    return Anchor(float(np.exp(np.log(ratios).mean())), spread, tuple(kinds))
+    return Anchor(float(np.clip(ratio, 1 / MOST_RATIO, MOST_RATIO)), spread, tuple(kinds), ratio)
 
 
 def _spec_as_measured(platform: Platform, kind: str) -> DeviceSpec | None:
@@ -124,8 +159,8 @@ def _spec_as_measured(platform: Platform, kind: str) -> DeviceSpec | None:
         return guess_spec(device.replace(kind="CPU", cores=cores))
     own = Analytic.from_platform_file(platform).specs.get(kind)
     if isinstance(own, DeviceSpec):
-        return own
+        return own.as_set(device)
     try:
-        return guess_spec(device)
+        return guess_spec(device).as_set(device)
     except UnknownNameError:
         return None

@@ -172,9 +172,10 @@ class Profiled:
         links = {device.kind: self._link(device, platform, backend, specs.get(device.kind)) for device in first}
         told: dict[str, Any] = {kind: {"source": "measured", **profile.meta} for kind, profile in profiles.items()}
         if specs:
-            anchor = anchor_of(graph, op_group, platform, {kind: column[0] for kind, column in columns.items()})
+            here = {kind: (time_s, spread) for kind, (time_s, spread, _) in columns.items()}
+            anchor = anchor_of(graph, op_group, platform, here, source.numbers)
             for kind, spec in specs.items():
-                time_s, supported = roofline(graph, op_group, spec)
+                time_s, supported = roofline(graph, op_group, spec, source.numbers)
                 columns[kind] = (anchor.ratio * time_s, np.full(graph.num_ops, np.nan), supported)
                 told[kind] = {
                     "source": "described",

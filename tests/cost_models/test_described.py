@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
+from numpy.typing import NDArray
+from quantized_models import residual_net
 
+from placekit.cli.facts import anchor_words
 from placekit.cost_models.analytic import roofline
-from placekit.cost_models.described import anchor_of
+from placekit.cost_models.described import MOST_RATIO, TABLE_ERROR, Anchor, anchor_of
 from placekit.cost_models.device_table import get_spec
 from placekit.cost_models.profiled import Profiled
 from placekit.io.costs_json import read_costs, write_costs
@@ -42,11 +45,9 @@ def test_laptop_is_measured_where_it_exists(source: ModelSource, tmp_path: Path)
             "cpu": "measured", "igpu": "described", "npu": "described",
         }  # fmt: skip
         anchor = told["npu"]["anchor"]
-        assert anchor["kinds"] == ["cpu"]
-        assert anchor["ratio"] > 0
-        assert anchor["spread"] >= 1
+        assert 1 / MOST_RATIO <= anchor["ratio"] <= MOST_RATIO
         assert told["igpu"]["spec"]["name"] == "gpu-integrated"
-        modelled, supported = roofline(source.graph, table.op_group, get_spec("npu"))
+        modelled, supported = roofline(source.graph, table.op_group, get_spec("npu"), source.numbers)
         assert table.op_time_s[:, 2] == pytest.approx(anchor["ratio"] * modelled)
         assert np.array_equal(table.supported[:, 2], supported)
         assert table.op_time_spread is not None
@@ -64,28 +65,91 @@ def test_link_of_the_file_counts(source: ModelSource) -> None:
     assert costs.transfer_time_s[:, 1] == pytest.approx(link.time_s(source.graph.tensor_bytes))
 
 
-def test_anchor_is_the_known_ratio(source: ModelSource) -> None:
-    """Times of three times the roofline give the ratio 3 without spread; half of them doubled give some."""
-    graph, platform = source.graph, Platform((CPU.replace(cores=(0,)),))
-    group = np.arange(graph.num_ops)
-    modelled, _ = roofline(graph, group, replace(get_spec("cpu-core-f32")))
-    exact = anchor_of(graph, group, platform, {"cpu": 3 * modelled})
-    assert exact.ratio == pytest.approx(3)
+@pytest.fixture
+def large(saved: Callable[[ov.Model], ModelSource]) -> ModelSource:
+    """Return a convolutional model whose ops take longer than some microseconds."""
+    return saved(residual_net())
+
+
+ONE_CORE = Platform((CPU.replace(cores=(0,)),))
+
+
+def compared(source: ModelSource, times: Callable[[NDArray[np.float64]], NDArray[np.float64]], **more: Any) -> Anchor:
+    """Return the anchor of a model whose ops take `times` of what the roofline says; `more` has their spread."""
+    group = np.arange(source.graph.num_ops)
+    modelled, _ = roofline(source.graph, group, get_spec("cpu-core-f32"), source.numbers)
+    spread = more.get("spread", np.zeros(len(group)))
+    return anchor_of(source.graph, group, ONE_CORE, {"cpu": (times(modelled), spread)}, source.numbers)
+
+
+def test_anchor_is_the_known_ratio(large: ModelSource) -> None:
+    """Twice the roofline gives the ratio 2 without spread; half of the ops slower give some."""
+    exact = compared(large, lambda modelled: 2 * modelled)
+    assert exact.ratio == exact.found == pytest.approx(2)
     assert exact.spread == pytest.approx(1)
     assert exact.kinds == ("cpu",)
-    loose = anchor_of(graph, group, platform, {"cpu": np.where(group % 2, 3, 6) * modelled})
-    assert 3 < loose.ratio < 6
+    loose = compared(large, lambda modelled: np.where(np.arange(len(modelled)) % 2, 1.2, 2.2) * modelled)
+    assert 1.2 < loose.ratio < 2.2
     assert loose.spread is not None
     assert 1 < loose.spread < 2
     assert loose.error_of(np.full(100, 2.0)) == pytest.approx((loose.spread - 1) / 10)
     assert loose.error_of(np.array([0.0, 2.0])) == pytest.approx(loose.spread - 1)
+    assert loose.error_of(np.zeros(2)) is None
 
 
-def test_nothing_to_compare_leaves_the_roofline_as_it_is(source: ModelSource) -> None:
-    """Without a measured time the ratio is 1, and no spread is claimed."""
-    graph = source.graph
-    anchor = anchor_of(graph, np.arange(graph.num_ops), Platform((CPU,)), {"cpu": np.zeros(graph.num_ops)})
-    assert (anchor.ratio, anchor.spread, anchor.kinds) == (1.0, None, ())
+@pytest.mark.parametrize(("found", "ratio"), [(0.26, 1 / MOST_RATIO), (2.0, 2.0), (47.4, MOST_RATIO)])
+def test_ratio_is_cut_to_what_a_data_sheet_allows(large: ModelSource, found: float, ratio: float) -> None:
+    """What was cut off is part of the error, and the output says where it was cut."""
+    anchor = compared(large, lambda modelled: found * modelled)
+    assert (anchor.found, anchor.ratio) == pytest.approx((found, ratio))
+    assert anchor.error_of(np.ones(100)) == pytest.approx(max(found / ratio, ratio / found) - 1, abs=1e-6)
+    told = anchor_words({"kinds": {"npu": {"anchor": anchor.to_dict()}}}, "npu")
+    assert (f"cut from {found:.3g}" in told) == (found != ratio)
+
+
+def test_tiny_and_disturbed_ops_do_not_decide(large: ModelSource) -> None:
+    """Ops of a few microseconds, and one that was interrupted, leave the ratio to those with work."""
+    steady = compared(large, lambda modelled: 2 * modelled)
+
+    def disturbed(modelled: NDArray[np.float64]) -> NDArray[np.float64]:
+        times = np.where(2 * modelled < 1e-5, 9e-6, 2 * modelled)  # rounding and clocks, as far as they go
+        times[int(np.argmax(modelled))] *= 100
+        return times
+
+    spread = np.zeros(large.graph.num_ops)
+    modelled, _ = roofline(large.graph, np.arange(len(spread)), get_spec("cpu-core-f32"), large.numbers)
+    spread[int(np.argmax(modelled))] = 0.9
+    assert compared(large, disturbed, spread=spread).found == pytest.approx(steady.found)
+
+
+def test_a_slow_op_counts_by_its_work(large: ModelSource) -> None:
+    """An op with a hundredth of the work and a thousand times its time does not set the ratio."""
+
+    def slow(modelled: NDArray[np.float64]) -> NDArray[np.float64]:
+        times = modelled.copy()
+        least = np.flatnonzero(modelled > 2e-5)
+        times[least[np.argmin(modelled[least])]] *= 1000
+        return times
+
+    assert compared(large, slow).found < 2
+
+
+@pytest.mark.parametrize("time_s", [0.0, 5e-6])
+def test_nothing_to_compare_leaves_the_roofline_as_it_is(source: ModelSource, time_s: float) -> None:
+    """Without a time of some length the ratio is 1, and the error that of the device table."""
+    anchor = compared(source, lambda modelled: np.full(len(modelled), time_s))
+    assert anchor == Anchor()
+    assert anchor.error_of(np.ones(3)) == TABLE_ERROR
+    assert "factor of about two" in anchor_words({"kinds": {"npu": {"anchor": anchor.to_dict()}}}, "npu")
+
+
+def test_the_error_reaches_the_costs(large: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ratio of 47 by other load: the costs, and with them the verdict, have the error of what was cut off."""
+    anchor = Anchor(MOST_RATIO, 1.0, ("cpu",), 47.0)
+    monkeypatch.setattr("placekit.cost_models.profiled.anchor_of", lambda *_: anchor)
+    costs = QUICK.cost_table(large, read_platform(LAPTOP))
+    assert costs.error is not None
+    assert costs.error >= 47 / MOST_RATIO - 1
 
 
 def test_absent_device_without_a_spec_is_an_error_that_says_what_helps(source: ModelSource) -> None:
