@@ -24,8 +24,11 @@ from placekit.io.detect import kind_of_file
 from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
+from placekit.model.reprs import short_list
 from placekit.model.sizes import format_bytes, format_seconds
-from placekit.solve.explain import Explanation, Move, WhatIf
+from placekit.model.teams import JOINT
+from placekit.solve.changes import WhatIf
+from placekit.solve.explain import Explanation, Move
 from placekit.solve.explain import explain as explain_answer
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import MaxRuntime, relative_gap
@@ -119,9 +122,11 @@ def sentences(found: Explanation) -> dict[str, list[str]]:
 def _bottleneck(found: Explanation) -> list[str]:
     load, total = found.bottleneck, found.objective_s
     gap = relative_gap(total, found.bound_s)
-    how_good = "no bound is known" if gap is None else f"gap {format_share(gap)} to the best bound known"
+    how_good = "no bound is known"
+    if gap is not None:
+        how_good = f"gap {format_share(gap)} to the best bound known of a placement{found.rules}"
     if gap is not None and gap <= SOLVER_TOLERANCE:
-        how_good = "proven to be the best possible"
+        how_good = f"no placement{found.rules} is better (proven)"
     lines = [f"{found.problem_name}: {found.objective_name} {format_time(total)}, {how_good}."]
     parts = f"{format_time(load.compute_s)} of ops and {format_time(load.transfer_s)} of transfers"
     if found.objective_name == "throughput":
@@ -166,15 +171,16 @@ def _moves(found: Explanation) -> list[str]:
     if found.num_moves == 0:
         return ["No op can move: all are pinned, or there is one device, or one team of all devices."]
     scored = f"{found.num_moves_tried} of {found.num_moves} moves were scored"
+    every = "single move" if found.num_moves_tried == found.num_moves else "single move of these"
     if not found.moves:
-        return [f"No single move keeps the placement feasible ({scored})."]
+        return [f"No {every} keeps the placement feasible ({scored})."]
     best = found.moves[0]
     if best.change_s < 0:
         first = f"A single move would help: {_moved(best)} ({scored})."
     elif best.change_s == 0:
         first = f"The move that hurts least costs nothing: {_moved(best)} ({scored})."
     else:
-        first = f"Every single move hurts; the least: {_moved(best)} ({scored})."
+        first = f"Every {every} hurts; the least: {_moved(best)} ({scored})."
     lines = [first, *(f"next: {_moved(move)}" for move in found.moves[1:])]
     if found.off_bottleneck is not None and found.off_bottleneck not in found.moves:
         lines.append(f"The least harmful move away from {found.bottleneck.device}: {_moved(found.off_bottleneck)}")
@@ -225,7 +231,7 @@ def _worth(each: Worth) -> str:
     if not each.is_used:
         return f"{each.device}: nothing, the placement does not use it."
     if each.is_needed:
-        return f"{each.device}: needed, no placement is feasible without it (proven)."
+        return f"{each.device}: needed, no placement{each.rules} is feasible without it (proven)."
     if each.objective_s is None or each.factor is None:
         return f"{each.device}: without it no placement was found in the time."
     without = f"without it {format_seconds(each.objective_s)}"
@@ -233,7 +239,7 @@ def _worth(each: Worth) -> str:
         return f"{each.device}: nothing, {without}."
     times = f"{each.factor:.3g}x"
     if each.is_proven:
-        return f"{each.device}: {times}, {without} (proven)."
+        return f"{each.device}: {times}, {without}, and no placement{each.rules} is better (proven)."
     below = "" if each.bound_s is None else f", at best {format_seconds(each.bound_s)} (bound)"
     return f"{each.device}: {times}, {without} was the best found{below}."
 
@@ -248,16 +254,27 @@ def _more(found: Explanation) -> list[str]:
 
 
 def _answer(found: Explanation, what_if: WhatIf) -> str:
+    """Return a sentence on a change. Copies that the rules leave out are named where they gain by the change."""
     change = what_if.change[0].upper() + what_if.change[1:]
-    if what_if.objective_s is None:
+    if what_if.method is None:
         return f"{change}: no method supports that."
-    gain_s = found.gain_s(what_if)
+    told, by_copies_s = _placed(found, what_if), found.copies_gain_s(what_if)
+    if by_copies_s > 0 and what_if.copies is not None and what_if.copies_s is not None:
+        copies = f"a copy on each of {short_list(what_if.copies.split(JOINT))}"
+        told += f"; {copies}: {_better(what_if.copies_s, by_copies_s)}"
+    return f"{change}: {told}."
+
+
+def _placed(found: Explanation, what_if: WhatIf) -> str:
     took = f"{what_if.method}, {format_time(what_if.time_s)}"
-    if gain_s > 0:
-        share = format_share(gain_s / (what_if.objective_s + gain_s))
-        return f"{change}: {format_time(what_if.objective_s)}, {format_time(gain_s)} ({share}) better ({took})."
-    proven = relative_gap(found.objective_s, what_if.bound_s)
-    if proven is not None and proven <= SOLVER_TOLERANCE:
-        return f"{change}: no placement is better ({took}, proven)."
+    gain_s = found.gain_s(what_if)
+    if gain_s > 0 and what_if.objective_s is not None:
+        return f"{_better(what_if.objective_s, gain_s)} ({took})"
+    if what_if.bound_s is not None and what_if.bound_s >= found.now_s * (1 - SOLVER_TOLERANCE):
+        return f"no placement{what_if.rules} is better ({took}, proven)"
     at_best = "" if what_if.bound_s is None else f"; lower bound {format_time(what_if.bound_s)}"
-    return f"{change}: no better placement was found ({took}){at_best}."
+    return f"no better placement was found ({took}){at_best}"
+
+
+def _better(seconds: float, gain_s: float) -> str:
+    return f"{format_time(seconds)}, {format_time(gain_s)} ({format_share(gain_s / (seconds + gain_s))}) better"

@@ -83,7 +83,7 @@ def cost_facts(costs: CostTable) -> dict[str, str]:
         kept = ", from the cache" if any(each.get("cached") for each in measured) else ""
         parts.append(f"{old} ago{kept}")
     if (error := costs.error) is not None:
-        parts.append(f"+-{format_share(error)}")
+        parts.append(" ".join(filter(None, (f"+-{format_share(error)}", costs.error_of))))
     calibration = told.get("calibration")
     if isinstance(calibration, Mapping) and calibration.get("applied"):
         parts.append(f"calibrated for {calibration.get('executor', 'one executor')}")

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples, problems
+from strategies import examples, problems, teamed_problems
 
 import placekit as pk
+from placekit.cli.explain import sentences
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.objectives import Makespan, OffloadLatency
+from placekit.objectives import Makespan, OffloadLatency, Throughput
 from placekit.objectives.evaluate import evaluate
-from placekit.solve.explain import GIB, explain
+from placekit.solve.alternatives import alternatives_of
+from placekit.solve.changes import GIB, changes
+from placekit.solve.explain import Explanation, explain
+from placekit.solve.result import SOLVER_TOLERANCE
+from placekit.solve.rules import rules_of
+from placekit.solve.worth import without_device
 
 
 def chain(num_devices: int = 2, memory_bytes: float | None = None, **fields: object) -> Problem:
@@ -212,3 +221,100 @@ def test_what_a_device_brings() -> None:
     assert worth.is_needed
     (worth,) = explain(chain(1), place(chain(1), 0, 0, 0), time_limit_s=1.0).worths
     assert worth.why_not == "it is the only device"
+
+
+def one_of_each(**fields: object) -> Problem:
+    """Return a -> b of 4 and 4 s on a CPU, 6 and 6 s on a GPU that holds one op; tensors cost 3 s at the GPU."""
+    graph = pk.OpGraph.from_edges(list("ab"), [("a", "b")])
+    costs = pk.CostTable(("cpu", "gpu"), np.array([[4.0, 6.0]] * 2), np.array([[0.0, 3.0]]), np.ones(2))
+    platform = pk.Platform.of(cpu=1, gpu=1, memory_bytes={"gpu": 1})
+    return Problem(graph, platform, costs, **fields)  # type: ignore[arg-type]  # fields by name
+
+
+def test_copies_that_a_change_allows_are_named() -> None:
+    """Without its limit the GPU holds the whole model: copies take 4.8 s, which no placement without teams reaches."""
+    problem = one_of_each()
+    told = sentences(explain(problem, pk.solve(problem), time_limit_s=1))
+    line = next(each for each in told["constraints"] if each.startswith("Without memory limits"))
+    assert "no placement with contiguity acyclic and teams off is better (auto" in line
+    assert line.endswith("; a copy on each of cpu.0, gpu.0: 4.8 s, 3.2 s (40 %) better.")
+    assert [each.constraint for each in explain(problem, pk.solve(problem)).binding] == ["memory"]
+    free = one_of_each(objective=Throughput(teams="any"), contiguity="none")
+    told = sentences(explain(free, pk.solve(free), time_limit_s=1))
+    assert told["bottleneck"][0].endswith("no placement is better (proven).")
+    assert "4.8 s, 3.2 s (40 %) better" in told["constraints"][1]
+
+
+def test_a_device_that_a_better_placement_uses_is_worth_something() -> None:
+    """All on one of two devices takes 6 s; the search finds 3.5 s with both, so that the idle one is not worthless."""
+    problem = chain(2)
+    (worth,) = explain(problem, place(problem, 0, 0, 0), time_limit_s=1).worths
+    assert (worth.is_used, worth.objective_s) == (True, 6.0)
+    assert worth.factor == pytest.approx(6 / 3.5)
+    three = chain(3)
+    (idle,) = explain(three, place(three, 0, 1, 1), time_limit_s=1).worths
+    assert (idle.is_used, idle.objective_s, idle.is_proven) == (False, 3.5, True)
+
+
+@examples(60)
+@given(st.one_of(problems(max_ops=5, max_devices=3), teamed_problems(max_ops=5)))
+def test_what_is_said_of_changes_agrees_with_solving_them(problem: Problem) -> None:
+    """A sentence that claims a proof covers what `solve` finds for that change; without rules, whatever there is."""
+    result = pk.solve(problem)
+    if result.placement is None:
+        return
+    found = explain(problem, result, time_limit_s=2)
+    told = sentences(found)
+    _check_proof(told["bottleneck"][0], problem, found.objective_s)
+    copies_now = _copies_s(problem)
+    for line, what_if, (_, _, changed) in zip(
+        [each for each in (*told["constraints"], *told["what more would bring"]) if _is_answer(each, found)],
+        found.what_ifs,
+        changes(problem),
+        strict=True,
+    ):
+        solved = pk.solve(changed)
+        optimum = solved.objective
+        assert optimum is not None, "the placement itself is one"
+        assert solved.status is pk.Status.OPTIMAL
+        is_better = optimum < found.now_s * (1 - SOLVER_TOLERANCE)
+        assert not is_better or "better placement was found" in line or "no placement" not in line, (line, optimum)
+        assert what_if.objective_s is None or what_if.objective_s >= optimum * (1 - 1e-9)
+        _check_proof(line, changed, found.now_s)
+        copies = _copies_s(changed)
+        assert ("a copy on each of" in line) == (
+            copies < min(found.now_s, optimum, copies_now) * (1 - SOLVER_TOLERANCE)
+        )
+    for worth in found.worths:
+        smaller = without_device(problem, problem.platform.index(worth.device))
+        if isinstance(smaller, str) or not worth.is_proven:
+            continue
+        best = pk.solve(smaller).objective
+        assert worth.is_needed == (best is None)
+        assert best is None or worth.objective_s == pytest.approx(best, rel=1e-6)
+
+
+def _is_answer(line: str, found: Explanation) -> bool:
+    return any(line.lower().startswith(f"{each.change.lower()}:") for each in found.what_ifs)
+
+
+def _copies_s(problem: Problem) -> float:
+    known = (each.objective_s for each in alternatives_of(problem) if each.form == "copies")
+    return min((each for each in known if each is not None), default=np.inf)
+
+
+def _check_proof(line: str, problem: Problem, now_s: float) -> None:
+    """No placement within the rules that a proof names is better; without rules none of any contiguity or team."""
+    if "proven)" not in line:
+        return
+    if " placement is better" in line:
+        assert rules_of(problem) == ""
+        objective = problem.objective
+        if isinstance(objective, Throughput):
+            with contextlib.suppress(InvalidProblemError):
+                objective = replace(objective, teams="any")
+                problem = problem.replace(objective=objective)
+        problem = problem.replace(contiguity="none")
+    best = pk.solve(problem).objective
+    assert best is not None
+    assert best >= now_s * (1 - SOLVER_TOLERANCE), line

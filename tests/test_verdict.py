@@ -14,13 +14,14 @@ from oracle import brute_force, team_brute_force
 from strategies import examples, problems, teamed_problems
 
 import placekit as pk
+from placekit.model.costs import CostTable
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.objectives.evaluate import evaluate
-from placekit.solve.advice import LEAST_GAIN, Evidence, decide
+from placekit.solve.advice import LEAST_GAIN, NOT_KNOWN, Accuracy, Evidence, decide
 from placekit.solve.alternatives import Alternative, alternatives_of, form_of
-from placekit.solve.verdict import serial_latency_s, verdict
+from placekit.solve.verdict import ELSEWHERE, HERE, serial_latency_s, verdict
 
 MS = 1e-3
 
@@ -100,7 +101,7 @@ def test_pinned_ops_make_no_split() -> None:
 def test_a_large_error_asks_for_another_measurement() -> None:
     """Half of the time and more is no basis for a decision."""
     told = verdict(with_error(TWO, 0.6), Placement.of(TWO, [0, 1])).sentence
-    assert told.endswith("; so large an error decides nothing, repeat on a quiet machine.")
+    assert told.endswith("; so large an error: measure again on a quiet machine.")
     assert "quiet" not in verdict(with_error(TWO, 0.4), Placement.of(TWO, [0, 1])).sentence
 
 
@@ -118,17 +119,61 @@ def test_modelled_costs_are_named() -> None:
     assert verdict(problem, Placement.of(problem, [0, 1])).sentence.endswith("; costs are modelled, not measured.")
 
 
-def test_no_split_for_a_gain_below_the_error_of_the_costs() -> None:
-    """105 against 100 ms: a gain, but less than the error of 8 %."""
+def test_a_gain_below_the_error_of_the_costs_is_not_known() -> None:
+    """105 against 100 ms: a gain, but less than the error of 8 %; 116 against 100 ms is one."""
     problem = chain([[98 * MS, 200 * MS], [7 * MS, 2 * MS]], {"cpu": 1, "gpu": 1}, objective=SerialLatency())
     split = Placement.of(problem, [0, 1])
     assert verdict(problem, split).split
     told = verdict(with_error(problem, 0.08), split)
-    assert (told.choice, told.use, told.within_error, told.error) == ("device", "cpu.0", True, 0.08)
+    assert (told.choice, told.use, told.split, told.within_error, told.error) == (NOT_KNOWN, None, False, True, 0.08)
+    assert told.chosen is None
     assert told.sentence == (
-        "Do not split: cpu.0 alone is within 5 %, 105 ms for one sample against 100 ms of the split; that is less than "
-        "the error of these costs (8 %)."
+        "Not known: the difference is less than the error of these costs (8 %): 105 ms by cpu.0 alone, 100 ms by the "
+        f"split, for one sample; {HERE}."
     )
+    assert verdict(with_error(problem, 0.04), split).choice == "split"
+    measured_twice = CostTable.replace(problem.costs, op_time_spread=np.full((2, 2), 0.16))
+    told = verdict(problem.replace(costs=measured_twice), split)
+    assert "(8 % between repetitions)" in told.sentence
+
+
+def test_the_error_of_modelled_devices_asks_for_the_devices() -> None:
+    """Nobody here can time a device that is elsewhere."""
+    problem = chain([[98 * MS, 200 * MS], [7 * MS, 2 * MS]], {"cpu": 1, "gpu": 1}, objective=SerialLatency())
+    kinds = {"cpu": {"source": "measured", "error": 0.01}, "gpu": {"source": "described", "error": 0.5}}
+    problem = problem.replace(costs=problem.costs.replace(provenance={"source": "profiled", "kinds": kinds}))
+    told = verdict(problem, Placement.of(problem, [0, 1]))
+    assert told.choice == NOT_KNOWN
+    assert "the error of these costs (50 % of modelled devices)" in told.sentence
+    assert told.sentence.endswith(f"{ELSEWHERE}.")
+
+
+def test_copies_that_may_be_no_faster_are_not_known() -> None:
+    """3.3 ms on all cores against 3 ms of copies: what the cores do at once is known to 17 %; a split of 6 is out."""
+    problem = chain([[3 * MS], [3 * MS]], {"cpu": 2}, objective=Throughput(teams="equal"))
+    for placement in (Placement.of(problem, [0, 1]), Placement.of(problem, [0, 0])):
+        told = verdict(problem, placement, all_cores(problem, 3.3 * MS))
+        assert told.choice == NOT_KNOWN
+        assert "a copy on each of cpu.0, cpu.1" in told.sentence
+    assert verdict(problem, Placement.of(problem, [0, 1]), all_cores(problem, 2.9 * MS)).choice == "all cores"
+    assert verdict(problem, Placement.of(problem, [0, 1]), all_cores(problem, 3.6 * MS)).choice == "copies"
+
+
+@pytest.mark.parametrize("error", [None, 0.005, 0.02, 0.2])
+@examples(40)
+@given(st.data())
+def test_not_known_is_said_exactly_where_the_error_hides_a_gain(error: float | None, data: st.DataObject) -> None:
+    """A split is advised for a gain above the error, and is not known to pay for one below it."""
+    single = Alternative("CPU", "device", 1.0)
+    split = Alternative("CPU, GPU", "split", data.draw(st.floats(0.5, 1.5)))
+    told = decide(split, [single], Evidence(Accuracy(error)))
+    assert told.gain is not None
+    if told.gain > 1 + max(error or 0.0, LEAST_GAIN):
+        assert told.choice == "split"
+    elif told.gain > 1 + 1e-9 and error is not None and error >= LEAST_GAIN:
+        assert (told.choice, told.sentence.split(":")[0]) == (NOT_KNOWN, "Not known")
+    else:
+        assert told.choice == "device"
 
 
 def test_no_split_for_a_gain_that_is_too_small() -> None:
@@ -184,12 +229,31 @@ def test_copies() -> None:
 def test_all_cores_as_one_device(own_error: float, said: str) -> None:
     """39.3 ms on all cores against 38.1 of copies is within the error of what shares caches and memory."""
     problem = with_error(chain([[38.1 * MS], [38.1 * MS]], {"cpu": 2}, objective=Throughput(teams="equal")), own_error)
-    told = verdict(problem, Placement.of(problem, [0, 0], None, [0, 0]), all_cores(problem, 39.3 * MS))
+    copies = Placement.of(problem, [0, 0], None, [0, 0])
+    told = verdict(problem, copies, all_cores(problem, 39.3 * MS))
+    assert (told.choice, told.best_single, told.within_error) == (NOT_KNOWN, "all cores", True)
+    assert told.sentence == (
+        f"Not known: the difference is less than the error of {said}: 39.3 ms by all cores as one device, 38.1 ms by a "
+        f"copy on each of cpu.0, cpu.1, per sample; {HERE}."
+    )
+    told = verdict(problem, copies, all_cores(problem, 37 * MS))
     assert (told.choice, told.best_single, told.within_error) == ("all cores", "all cores", True)
     assert told.sentence == (
-        "Use all cores as one device: it is within 3.1 %, 39.3 ms per sample against 38.1 ms of a "
-        f"copy on each of cpu.0, cpu.1; that is less than the error of {said}."
+        f"Use all cores as one device: it is as fast, within the error of {said}, 37 ms per sample against 38.1 ms of "
+        "a copy on each of cpu.0, cpu.1."
     )
+
+
+def test_each_comparison_has_its_own_error() -> None:
+    """What all cores were measured with says nothing of one group of cores; both errors are named as what they are."""
+    problem = with_error(chain([[40 * MS], [40 * MS]], {"cpu": 2}, objective=Throughput(teams="equal")), 0.02)
+    whole = with_error(all_cores(problem, 50 * MS), 0.5)
+    told = verdict(problem, Placement.of(problem, [0, 0], None, [0, 0]), whole)
+    assert "the error of the costs of all cores as one device (50 % between repetitions)" in told.sentence
+    again = verdict(problem, replace(pk.solve(problem, "enumerate"), verdict=told))
+    assert again.sentence == told.sentence, "a result remembers the error of all cores"
+    slow = verdict(problem, Placement.of(problem, [0, 0]), with_error(all_cores(problem, 400 * MS), 0.5))
+    assert (slow.best_single, slow.error) == ("cpu.0", 0.02)
 
 
 def test_no_placement() -> None:
@@ -204,7 +268,7 @@ def test_the_runtime_by_itself() -> None:
     """What the runtime does without a plan is simpler than copies and splits."""
     others = [Alternative("CPU", "device", 9 * MS), Alternative("MULTI:CPU", "runtime", 3 * MS)]
     mine = Alternative("A, B", "split", 3 * MS)
-    told = decide(mine, others, Evidence(0.05, "the error of this measurement"))
+    told = decide(mine, others, Evidence(Accuracy(0.05, "the error of this measurement")))
     assert (told.choice, told.use) == ("runtime", "MULTI:CPU")
     assert told.sentence.startswith("Let the runtime do it (MULTI:CPU): it is as fast, 3 ms per sample")
 

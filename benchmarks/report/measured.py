@@ -9,6 +9,7 @@ from placekit.benchmarks.report.formats import NOTHING, count, milliseconds, per
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import Table, Titled
 from placekit.benchmarks.store import Row
+from placekit.solve.advice import NOT_KNOWN
 
 
 def outputs(source: Source) -> Titled:
@@ -117,6 +118,8 @@ def verdicts(source: Source) -> Titled:
         advises_more, measured = told["choice"] in ("split", "copies"), told["measured_gain"]
         if measured is None:
             held = NOTHING
+        elif told["choice"] == NOT_KNOWN:
+            held = "yes" if abs(measured - 1) <= told["error"] else "no"
         elif advises_more:
             held = "yes" if measured >= 1 - told["error"] else "no"
         else:

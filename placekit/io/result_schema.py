@@ -86,13 +86,14 @@ class AlternativeModel(Strict):
     form: Literal["device", "all cores", "runtime", "copies", "split"]
     objective: NonNegative | None
     why_not: str | None
+    error: NonNegative | None = None
 
 
 class VerdictModel(Strict):
     """Verdict on a split in a result file."""
 
     split: bool
-    choice: Literal["device", "all cores", "runtime", "copies", "split"] | None
+    choice: Literal["device", "all cores", "runtime", "copies", "split", "not known"] | None
     use: str | None
     best_single: str | None
     best_single_objective: NonNegative | None

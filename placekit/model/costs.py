@@ -15,6 +15,9 @@ from placekit.model.graph import frozen_array
 from placekit.model.memory import MemoryBlocks
 from placekit.model.reprs import short_list
 
+MODELLED = "of modelled devices"
+"""What `CostTable.error_of` says if the error is that of devices that are not on this machine."""
+
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
@@ -127,26 +130,36 @@ class CostTable:
         largest one, as stated in the provenance or else half of the spread of its measured times. It is not known if
         the provenance states the error of a kind as None.
         """
+        return self._worst_error[0]
+
+    @property
+    def error_of(self) -> str:
+        """What `error` tells, in words that stand behind its number; empty if the provenance does not say."""
+        return self._worst_error[1]
+
+    @property
+    def _worst_error(self) -> tuple[float | None, str]:
         told = self.provenance
         if isinstance(stated := told.get("error"), (int, float)):
-            return float(stated)
+            return float(stated), ""
         calibration = told.get("calibration")
         if isinstance(calibration, Mapping):
             found = calibration.get("error_after" if calibration.get("applied") else "error_before")
             if isinstance(found, (int, float)):
-                return float(found)
+                return float(found), "against measured splits"
         of_kinds = told.get("kinds")
-        errors: list[float | None] = []
+        worst: tuple[float | None, str] = (None, "")
         for at, kind in enumerate(self.kinds):
             of_kind = of_kinds.get(kind) if isinstance(of_kinds, Mapping) else None
+            error, words = self._half_spread(at), "between repetitions"
             if isinstance(of_kind, Mapping) and "error" in of_kind:
                 error = of_kind["error"]
                 if not isinstance(error, (int, float)):
-                    return None
-                errors.append(float(error))
-            else:
-                errors.append(self._half_spread(at))
-        return max((each for each in errors if each is not None), default=None)
+                    return None, ""
+                words = MODELLED if of_kind.get("source") == "described" else words
+            if error is not None and (worst[0] is None or error > worst[0]):
+                worst = float(error), words
+        return worst
 
     def _half_spread(self, kind: int) -> float | None:
         """Return half of the relative spread of all measured times of a kind together; None if none was measured."""

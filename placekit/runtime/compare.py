@@ -19,7 +19,7 @@ from placekit.runtime.contenders import Contender, Executor, Placed, singles
 from placekit.runtime.series import Estimate, Quantity, Series, Timings
 from placekit.runtime.timing import Timing
 from placekit.runtime.trace import predicted_stage_times, timing_trace
-from placekit.solve.advice import Evidence, Verdict, decide
+from placekit.solve.advice import Accuracy, Evidence, Verdict, decide
 from placekit.solve.alternatives import Alternative, Form, form_of
 
 Outcome: TypeAlias = Literal["wins", "draws", "loses"]
@@ -148,10 +148,10 @@ class PlacementTiming:
         over = self.timings.over_best(PLACEMENT, (*self.singles.values(), *own))
         latency = self.placed.to_dict()["latency_s"]
         evidence = Evidence(
-            None if over is None else over.iqr / 2 / over.median,
-            "the error of this measurement",
+            Accuracy(None if over is None else over.iqr / 2 / over.median, "the error of this measurement"),
             latency_s=latency,
             why_none=None if mine.objective_s is not None else "The placement did not run",
+            remedy="to know, measure again on a quiet machine, with more `--rounds`",
         )
         return decide(mine if mine.objective_s is not None else None, others, evidence)
 

@@ -1,15 +1,16 @@
 """Decision between a placement and simpler ways of running the model, from their seconds, in one sentence.
 
 The simplest way wins that is as fast as the best one, within the error of the costs: one device (or all cores as one
-device), then what the runtime does by itself, then copies of the whole model, then a split. Without a known error a
-gain below `LEAST_GAIN` counts as none.
+device), then what the runtime does by itself, then copies of the whole model, then a split. A gain below `LEAST_GAIN`
+counts as none. Where a more complicated way seems faster, but by less than a known error, nothing is known: the verdict
+is `NOT_KNOWN`, and says what to measure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from placekit.model.reprs import MOST_CHARACTERS, short_list
 from placekit.model.sizes import format_seconds
@@ -22,15 +23,46 @@ LEAST_GAIN = 0.01
 LARGE_ERROR = 0.5
 """Relative error of costs above which the advice is to measure again."""
 
+Choice: TypeAlias = Literal["device", "all cores", "runtime", "copies", "split", "not known"]
+"""What a verdict advises: a form, or `NOT_KNOWN`."""
+
+NOT_KNOWN: Choice = "not known"
+"""Verdict where the difference between two ways is less than the error of their costs."""
+
 _RANK: dict[Form, int] = {form: rank for rank, form in enumerate(get_args(Form))} | {"all cores": 0}
+_ANSWER: dict[Form, int] = dict.fromkeys(get_args(Form), 0) | {"copies": 1, "split": 2}
+"""Answer to the question whether to split that a form is: not, copies of the whole model, or a split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Relative error of numbers."""
+
+    error: float | None = None  # None if it is not known
+    of: str = "the error of these costs"  # whose error it is, in words
+    kind: str = ""  # what it tells, in words that stand behind the number: ``"between repetitions"``
+
+    def __str__(self) -> str:
+        told = "" if self.error is None else _percent(self.error)
+        return f"{told} {self.kind}".strip()
+
+    @property
+    def tolerance(self) -> float:
+        """Relative gain that counts as none."""
+        return max(self.error or 0.0, LEAST_GAIN)
+
+    @property
+    def is_large(self) -> bool:
+        """True if the error is larger than what is too small to be worth anything."""
+        return (self.error or 0.0) >= LEAST_GAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Facts beside the objectives of the alternatives."""
 
-    error: float | None = None  # relative error of the costs, or of what was measured; None if it is not known
-    error_of: str = "the error of these costs"  # whose error it is, in words
+    accuracy: Accuracy = Accuracy()  # of the costs, or of what was measured
+    apart: Accuracy = Accuracy()  # of what groups of cores do at once, as against one device alone
     bound_s: float | None = None  # proven lower bound of the objective; None without one
     is_rate: bool = True  # True if objectives are seconds per sample of a stream, False if they are latencies
     latency_s: float | None = None  # latency of one sample, of a placement for throughput
@@ -38,11 +70,20 @@ class Evidence:
     why_none: str | None = None  # why there is no placement; None if there is one
     sample: str = "sample"
     is_modelled: bool = False  # True if no cost was measured
+    rules: str = ""  # rules that the bound holds under, in words (:mod:`placekit.solve.rules`)
+    remedy: str = "to know, measure"  # what decides a verdict that is not known
 
-    @property
-    def tolerance(self) -> float:
-        """Relative gain that counts as none."""
-        return max(self.error or 0.0, LEAST_GAIN)
+    def between(self, one: Alternative, other: Alternative) -> Accuracy:
+        """Return the accuracy of a comparison of two ways: the largest error that concerns it."""
+        known = [self.accuracy]
+        forms = {one.form, other.form}
+        if len(forms) > 1 and "all cores" in forms:
+            whole = one if one.form == "all cores" else other
+            of = f"the error of the costs of {ALL_CORES} as one device"
+            known.append(Accuracy(whole.error, of, "between repetitions"))
+        if len(forms & {"device", "all cores"}) == 1 and forms & {"copies", "split"}:
+            known.append(self.apart)
+        return max(known, key=lambda each: each.error or 0.0)
 
 
 @dataclass(frozen=True)
@@ -52,9 +93,10 @@ class Verdict:
     Parameters
     ----------
     choice
-        Form of the best way, such as ``"device"``, ``"copies"`` or ``"split"``; None if nothing is feasible.
+        Form of the best way, such as ``"device"``, ``"copies"`` or ``"split"``; ``"not known"`` if a more complicated
+        way is faster by less than the error; None if nothing is feasible.
     use
-        Name of the devices, as in `alternatives`; None without a choice.
+        Name of the devices, as in `alternatives`; None without a form.
     best_single, best_single_objective
         The best single device (or all cores as one), and its objective in seconds; None if none can run the model.
     objective
@@ -62,9 +104,9 @@ class Verdict:
     gain
         Speedup of the placement over the best single device; None if one of the two is missing.
     within_error
-        True if the gain is not above the error, and thus none.
+        True if the gain is not above the error, or not worth it.
     error
-        Relative error of the costs, or of the measurement; None if it is not known.
+        Relative error of the gain, from that of the costs or of the measurement; None if it is not known.
     latency, per_sample
         Latency of one sample of a placement for throughput; seconds per sample in a stream of one for latency.
     sentence
@@ -73,7 +115,7 @@ class Verdict:
         Ways of running the model that were compared.
     """
 
-    choice: Form | None
+    choice: Choice | None
     use: str | None
     best_single: str | None
     best_single_objective: float | None
@@ -112,7 +154,7 @@ class Verdict:
         """Return the verdict that `to_dict` wrote; placements of alternatives are not in it."""
         values = {name: value for name, value in data.items() if name != "split"}
         others = tuple(
-            Alternative(each["name"], each["form"], each["objective"], each["why_not"])
+            Alternative(each["name"], each["form"], each["objective"], each["why_not"], error=each.get("error"))
             for each in values.pop("alternatives")
         )
         return cls(**values, alternatives=others)
@@ -127,21 +169,26 @@ def decide(mine: Alternative | None, others: Sequence[Alternative], evidence: Ev
     if mine is not None and best_single is not None:
         a, b = _seconds(best_single), _seconds(mine)
         gain = a / b if b > 0 else 1.0
-    chosen = None
+    chosen = rival = None
     if feasible:
-        limit = min(map(_seconds, feasible)) * (1 + evidence.tolerance)
-        good = [each for each in feasible if _seconds(each) <= limit]
+        best = min(feasible, key=_seconds)
+        good = [e for e in feasible if _seconds(e) <= _seconds(best) * (1 + evidence.between(e, best).tolerance)]
         chosen = min(good, key=lambda each: (_RANK[each.form], _seconds(each)))
-    case = _Case(mine, chosen, best_single, tuple(others), evidence)
+        is_other = _ANSWER[best.form] > _ANSWER[chosen.form] and evidence.between(chosen, best).is_large
+        rival = best if is_other and _seconds(best) < _seconds(chosen) * (1 - 1e-9) else None
+    accuracy = evidence.accuracy
+    if mine is not None and best_single is not None:
+        accuracy = evidence.between(mine, best_single)
+    case = _Case(mine, chosen, rival, best_single, tuple(others), evidence, accuracy)
     return Verdict(
-        choice=None if chosen is None else chosen.form,
-        use=None if chosen is None else chosen.name,
+        choice=None if chosen is None else chosen.form if rival is None else NOT_KNOWN,
+        use=None if chosen is None or rival is not None else chosen.name,
         best_single=None if best_single is None else best_single.name,
         best_single_objective=None if best_single is None else best_single.objective_s,
         objective=None if mine is None else mine.objective_s,
         gain=gain,
-        within_error=gain is not None and gain <= 1 + evidence.tolerance,
-        error=evidence.error,
+        within_error=gain is not None and gain <= 1 + accuracy.tolerance,
+        error=accuracy.error,
         latency=evidence.latency_s,
         per_sample=evidence.per_sample_s,
         sentence=case.sentence(),
@@ -159,18 +206,31 @@ class _Case:
     """Facts of the sentence of a verdict."""
 
     mine: Alternative | None
-    chosen: Alternative | None
+    chosen: Alternative | None  # the simplest way within the error of the best one
+    rival: Alternative | None  # the best way, if it is not known to be better than the chosen one
     best_single: Alternative | None
     others: tuple[Alternative, ...]
     evidence: Evidence
+    accuracy: Accuracy  # of the gain
 
     def sentence(self) -> str:
         if self.chosen is None:
             return f"{self.evidence.why_none or 'No placement was found'}."
-        told, error = self._comparison(self.chosen), self.evidence.error
+        if self.rival is not None:
+            return f"{self._open(self.chosen, self.rival)}."
+        told, error = self._comparison(self.chosen), self.accuracy.error
         if error is None:
             return f"{told}{'; costs are modelled, not measured' * self.evidence.is_modelled}."
-        return f"{told}{'; so large an error decides nothing, repeat on a quiet machine' * (error >= LARGE_ERROR)}."
+        return f"{told}{'; so large an error: measure again on a quiet machine' * (error >= LARGE_ERROR)}."
+
+    def _open(self, chosen: Alternative, rival: Alternative) -> str:
+        """Say that the difference between two ways is less than the error, and what would tell."""
+        accuracy = self.evidence.between(chosen, rival)
+        takes = (f"{format_seconds(_seconds(each))} by {self._whose(each)}" for each in (chosen, rival))
+        return (
+            f"Not known: the difference is less than {accuracy.of} ({accuracy}): {', '.join(takes)}, "
+            f"{self._unit.strip()}; {self.evidence.remedy}"
+        )
 
     def _comparison(self, chosen: Alternative) -> str:
         mine = self.mine
@@ -214,18 +274,17 @@ class _Case:
             return f"{self._takes(chosen)}{self._room(_seconds(chosen))}"
         theirs, ours = _seconds(chosen), _seconds(mine)
         called = "it" if chosen.form in ("all cores", "runtime") else self._called(chosen)
+        both = f"{format_seconds(theirs)}{self._unit} against {format_seconds(ours)} of {self._whose(mine)}"
+        accuracy = self.evidence.between(chosen, mine)
         if theirs <= ours:
             faster = "as fast" if theirs > ours * (1 - 1e-9) else f"{_times(ours, theirs)} faster"
-            if theirs < ours * (1 - 1e-9) and ours <= theirs * (1 + (self.evidence.error or 0.0)):
-                faster = f"as fast, within {self.evidence.error_of} ({_percent(self.evidence.error or 0.0)})"
-            both = f"{format_seconds(theirs)}{self._unit} against {format_seconds(ours)} of {self._whose(mine)}"
+            if theirs < ours * (1 - 1e-9) and ours <= theirs * (1 + (accuracy.error or 0.0)):
+                faster = f"as fast, within {accuracy.of} ({accuracy})"
             return f"{called} is {faster}, {both}"
-        share = _percent(theirs / ours - 1)
-        both = f"{format_seconds(theirs)}{self._unit} against {format_seconds(ours)} of {self._whose(mine)}"
-        error = self.evidence.error
-        if error is None or error < LEAST_GAIN:
-            return f"{called} is within {share}, {both}; the gain is too small to be worth it"
-        return f"{called} is within {share}, {both}; that is less than {self.evidence.error_of} ({_percent(error)})"
+        within = f"{called} is within {_percent(theirs / ours - 1)}, {both}"
+        if not accuracy.is_large:
+            return f"{within}; the gain is too small to be worth it"
+        return f"{within}; that is less than {accuracy.of} ({accuracy})"
 
     def _room(self, seconds: float) -> str:
         """Say what a split could bring at best."""
@@ -233,10 +292,11 @@ class _Case:
         if bound is None:
             return ""
         if bound > seconds * (1 - 1e-6):
-            return "; no placement is faster (proven)"
+            return f"; no placement{self.evidence.rules} is faster (proven)"
         if bound <= 0:
             return "; no faster placement was found"
-        return f"; no faster placement was found, and none is more than {_times(seconds, bound)} as fast (proven)"
+        none = f"none{self.evidence.rules} is more than {_times(seconds, bound)} as fast (proven)"
+        return f"; no faster placement was found, and {none}"
 
     def _takes(self, each: Alternative) -> str:
         return f"{self._called(each)} takes {format_seconds(_seconds(each))}{self._unit}"
@@ -248,21 +308,21 @@ class _Case:
             return f"{ALL_CORES} as one device"
         return f"{each.name} alone" if each.form == "device" and WITH_PINNED not in each.name else each.name
 
-    def _whose(self, mine: Alternative) -> str:
-        return "the split" if mine.form == "split" else self._called(mine)
+    def _whose(self, each: Alternative) -> str:
+        return "the split" if each.form == "split" else self._called(each)
 
     @property
     def _unit(self) -> str:
         return f" {'per' if self.evidence.is_rate else 'for one'} {self.evidence.sample}"
 
     def _tail(self) -> str:
-        latency, per_sample, error = self.evidence.latency_s, self.evidence.per_sample_s, self.evidence.error
+        latency, per_sample, accuracy = self.evidence.latency_s, self.evidence.per_sample_s, self.accuracy
         told = ""
         if latency is not None:
             told = f"; latency of one {self.evidence.sample} {format_seconds(latency)}"
         elif per_sample:
             told = f"; in a stream {format_seconds(per_sample)} per {self.evidence.sample}"
-        return told if error is None else f"{told}; {self.evidence.error_of} is {_percent(error)}"
+        return told if accuracy.error is None else f"{told}; {accuracy.of} is {accuracy}"
 
 
 def _short(sentence: str) -> str:

@@ -48,10 +48,12 @@ class Alternative:
     # the placement of the problem; None for another platform, or for measured times
     placement: Placement | None = field(default=None, compare=False)
     violations: tuple[Violation, ...] = field(default=(), compare=False)  # all broken constraints
+    error: float | None = None  # relative error of its costs, where they are others than those of the problem
 
     def to_dict(self) -> dict[str, Any]:
         """Return the alternative as JSON values, without the placement."""
-        return {"name": self.name, "form": self.form, "objective": self.objective_s, "why_not": self.why_not}
+        told = {"name": self.name, "form": self.form, "objective": self.objective_s, "why_not": self.why_not}
+        return told if self.error is None else told | {"error": self.error}
 
     @property
     def lack(self) -> str | None:
@@ -84,7 +86,8 @@ def alternatives_of(problem: Problem, whole: Problem | None = None) -> tuple[Alt
     found = [*singles]
     if whole is not None:
         everything = Placement.of(whole, np.zeros(whole.graph.num_ops, dtype=np.int64))
-        found.append(_judged(ALL_CORES, "all cores", evaluate(whole, everything), None))
+        judged = _judged(ALL_CORES, "all cores", evaluate(whole, everything), None)
+        found.append(replace(judged, error=whole.costs.error))
     return (*found, *_copies(problem, singles))
 
 

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -20,23 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.contiguity import Contiguity
-from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
-from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.model.reprs import short_repr
 from placekit.objectives.evaluate import DeviceLoad, Evaluation, evaluate
 from placekit.solve.advice import Verdict
-from placekit.solve.result import SOLVER_TOLERANCE, Result, Status
-from placekit.solve.solve import solve
-from placekit.solve.stop import MaxRuntime
+from placekit.solve.changes import WhatIf, carried, changes, gain_s, what_if
+from placekit.solve.result import SOLVER_TOLERANCE, Result
+from placekit.solve.rules import rules_of
 from placekit.solve.verdict import verdict
-from placekit.solve.worth import Worth, without_device, worth_candidates
+from placekit.solve.worth import Worth, worth, worth_candidates
 
-GIB = 2**30
-METHODS = ("auto", "greedy")
-"""Methods for the what-if problems; the first that supports a problem solves it."""
 MOVES_S = 5.0
 """Time limit in seconds for scoring moves."""
 
@@ -68,19 +63,6 @@ class Move:
     change_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """Answer to a changed problem."""
-
-    change: str  # description of the change
-    constraint: str | None  # constraint that was dropped; None for more memory or devices, and for no change
-    objective_s: float | None  # the best objective found; None if no method supports the problem
-    bound_s: float | None  # the best bound proven: no placement of the changed problem is better
-    # method, time_s: method that solved the problem, and its seconds
-    method: str | None
-    time_s: float
-
-
 @dataclass(frozen=True)
 class Explanation:
     """Result of `explain`.
@@ -103,6 +85,8 @@ class Explanation:
         The least harmful move away from the bottleneck; None if none is feasible.
     num_moves, num_moves_tried
         Number of moves, and number of moves that were scored in time.
+    rules
+        Rules that the placements of the problem keep, in words: a proof holds among these.
     unchanged
         The unchanged problem, solved for the same time, for comparison.
     what_ifs
@@ -116,6 +100,7 @@ class Explanation:
     problem_name: str
     objective_name: str
     contiguity: str
+    rules: str
     objective_s: float
     bound_s: float | None
     loads: tuple[DeviceLoad, ...]
@@ -134,18 +119,24 @@ class Explanation:
 
     @property
     def binding(self) -> tuple[WhatIf, ...]:
-        """Constraints that bind: without them a better placement was found than with them in the same time."""
-        return tuple(each for each in self.what_ifs if each.constraint is not None and self.gain_s(each) > 0)
+        """Constraints that bind: without them a better answer was found than with them in the same time."""
+        dropped = (each for each in self.what_ifs if each.constraint is not None)
+        return tuple(each for each in dropped if self.gain_s(each) > 0 or self.copies_gain_s(each) > 0)
+
+    @property
+    def now_s(self) -> float:
+        """The better of the placement's objective and that of the unchanged problem, solved again."""
+        searched_s = None if self.unchanged is None else self.unchanged.objective_s
+        return self.objective_s if searched_s is None else min(self.objective_s, searched_s)
 
     def gain_s(self, what_if: WhatIf) -> float:
         """Return the seconds that a change gains over the placement, or over the unchanged problem if better."""
-        if what_if.objective_s is None:
-            return 0.0
-        now = self.objective_s
-        if self.unchanged is not None and self.unchanged.objective_s is not None:
-            now = min(now, self.unchanged.objective_s)
-        gain = now - what_if.objective_s
-        return gain if gain > SOLVER_TOLERANCE * now else 0.0
+        return gain_s(self.now_s, what_if.objective_s)
+
+    def copies_gain_s(self, what_if: WhatIf) -> float:
+        """Return the seconds that copies outside of the rules gain by a change; 0 if no more than without."""
+        copies_s = None if self.unchanged is None else self.unchanged.copies_s
+        return gain_s(self.now_s if copies_s is None else min(self.now_s, copies_s), what_if.copies_s)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; times in seconds."""
@@ -192,9 +183,9 @@ def explain(
         raise InvalidProblemError(f"{problem.name!r}: the placement is not feasible: {judged.violations[0]}")
     if isinstance(answer, Result) and answer.objective is not None:
         _check_same(problem, objective, answer.objective)
-    changes = list(_changes(problem)) if time_limit_s > 0 else []
-    candidates = list(worth_candidates(problem, placement)) if time_limit_s > 0 else []
-    num_steps = 2 + len(changes) + len(candidates)
+    is_asked = time_limit_s > 0
+    changed_problems = list(changes(problem)) if is_asked else []
+    num_steps = 2 + len(changed_problems) + len(problem.platform.kinds) * is_asked
 
     def tell(done: int, label: str) -> None:
         if on_step is not None:
@@ -202,26 +193,26 @@ def explain(
 
     tell(0, "single moves")
     moves, num_moves, num_tried = _moves(problem, placement, judged)
-    unchanged = None
-    if time_limit_s > 0:
+    unchanged, best, what_ifs, worths = None, placement, [], []
+    if is_asked:
         tell(1, "the problem as it is")
-        unchanged = _solve(problem, placement, "nothing", None, time_limit_s)
-    what_ifs = []
-    for step, (what, constraint, changed) in enumerate(changes, 2):
+        unchanged, found = what_if(problem, placement, "nothing", None, time_limit_s)
+        best = placement if found is None or gain_s(objective, unchanged.objective_s) <= 0 else found
+    bounds = [each for each in (bound, unchanged.bound_s if unchanged else None) if each is not None]
+    for step, (what, constraint, changed) in enumerate(changed_problems, 2):
         tell(step, what)
-        what_ifs.append(_solve(changed, _carried(placement, changed), what, constraint, time_limit_s))
-    worths = []
-    searched = objective if unchanged is None or unchanged.objective_s is None else unchanged.objective_s
-    for step, (device, is_used) in enumerate(candidates, 2 + len(changes)):
+        what_ifs.append(what_if(changed, carried(placement, changed), what, constraint, time_limit_s)[0])
+    for step, (device, is_used) in enumerate(worth_candidates(problem, best) if is_asked else (), 2 + len(what_ifs)):
         tell(step, f"without {problem.platform.device_names[device]}")
-        worths.append(_worth(problem, device, is_used, min(objective, searched), time_limit_s))
+        now_s = evaluate(problem, best).objective or 0.0
+        worths.append(worth(problem, device, is_used, (now_s, max(bounds, default=None)), time_limit_s))
     share = None if judged.score is None else judged.score.share
     bottleneck = max(judged.device_loads, key=lambda load: load.load_s)
-    bounds = [each for each in (bound, unchanged.bound_s if unchanged else None) if each is not None]
     return Explanation(
         problem_name=problem.name,
         objective_name=problem.objective.name,
         contiguity=str(problem.contiguity),
+        rules=rules_of(problem),
         objective_s=objective,
         bound_s=min(max(bounds), objective) if bounds else None,
         loads=judged.device_loads,
@@ -236,23 +227,6 @@ def explain(
         worths=tuple(worths),
         verdict=verdict(problem, replace(answer, placement=placement) if isinstance(answer, Result) else placement),
     )
-
-
-def _worth(problem: Problem, device: int, is_used: bool, now_s: float, time_limit_s: float) -> Worth:
-    """Return the worth of a device; a device that the placement does not use needs no solve."""
-    name = problem.platform.device_names[device]
-    if not is_used:
-        return Worth(name, now_s, None, 1.0, is_proven=True, is_used=False)
-    changed = without_device(problem, device)
-    if isinstance(changed, str):
-        return Worth(name, None, None, None, is_proven=False, why_not=changed)
-    result = _solved(changed, time_limit_s)
-    if result is None:
-        return Worth(name, None, None, None, is_proven=False, why_not="no method supports the problem without it")
-    found, is_proven = result.objective, result.status in (Status.OPTIMAL, Status.INFEASIBLE)
-    factor = found / now_s if found is not None and now_s > 0 else None
-    is_needed = result.status is Status.INFEASIBLE
-    return Worth(name, found, result.lower_bound, factor, is_proven=is_proven, is_needed=is_needed)
 
 
 def _placement_of(problem: Problem, answer: Placement | Result) -> tuple[Placement, float | None]:
@@ -340,59 +314,3 @@ def _moves(problem: Problem, placement: Placement, now: Evaluation) -> tuple[lis
     else:
         at = len(pairs)
     return [move for *_, move in sorted(found)], len(pairs), at
-
-
-def _changes(problem: Problem) -> Iterator[tuple[str, str | None, Problem]]:
-    """Yield the changed problems: first without each constraint that there is, then with more of something."""
-    platform = problem.platform
-    if any(device.memory_bytes is not None for device in platform.devices):
-        unlimited = tuple(device.replace(memory_bytes=None) for device in platform.devices)
-        yield "without memory limits", "memory", problem.replace(platform=platform.replace(devices=unlimited))
-    if problem.contiguity is not Contiguity.NONE:
-        what = f"without contiguity ({problem.contiguity})"
-        yield what, "contiguity", problem.replace(contiguity=Contiguity.NONE)
-    if (problem.pinned != UNPINNED).any():
-        yield "without pins", "pins", problem.replace(pinned=None)
-    if len(np.unique(problem.colocation)) < problem.graph.num_ops:
-        yield "without colocation", "colocation", problem.replace(colocation=None)
-    for kind in platform.kinds:
-        limit = next(device.memory_bytes for device in platform.devices if device.kind == kind)
-        if limit is not None:
-            more = tuple(d.replace(memory_bytes=limit + GIB) if d.kind == kind else d for d in platform.devices)
-            yield f"one GiB more on every {kind}", None, problem.replace(platform=platform.replace(devices=more))
-    for kind in platform.kinds:
-        yield f"one {kind} more", None, problem.replace(platform=_with_one_more(platform, kind))
-
-
-def _with_one_more(platform: Platform, kind: str) -> Platform:
-    """Return the platform with a twin of the last device of a kind behind all others, so that indices stay."""
-    twin = next(device for device in reversed(platform.devices) if device.kind == kind)
-    number = 1
-    while f"{twin.name}#{number}" in platform.device_names:
-        number += 1
-    return platform.replace(devices=(*platform.devices, twin.replace(name=f"{twin.name}#{number}")))
-
-
-def _carried(placement: Placement, problem: Problem) -> Placement:
-    """Return the placement on a platform that has the same devices first."""
-    teams = placement.team_of_device
-    if teams is not None:
-        teams = np.append(teams, np.arange(len(teams), problem.platform.num_devices))
-    return Placement.of(problem, placement.device_of_op, placement.step_of_op, teams)
-
-
-def _solve(problem: Problem, start: Placement, what: str, constraint: str | None, time_limit_s: float) -> WhatIf:
-    result = _solved(problem, time_limit_s, start)
-    if result is None:
-        return WhatIf(what, constraint, None, None, None, 0.0)
-    return WhatIf(what, constraint, result.objective, result.lower_bound, result.method, result.runtime_s)
-
-
-def _solved(problem: Problem, time_limit_s: float, start: Placement | None = None) -> Result | None:
-    """Return the result of the first of `METHODS` that supports a problem; None if none does."""
-    for method in METHODS:
-        try:
-            return solve(problem, method, stop=MaxRuntime(time_limit_s), warm_start=start)
-        except UnsupportedProblemError:
-            continue
-    return None

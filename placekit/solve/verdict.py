@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placekit.model.contiguity import Contiguity
+from placekit.model.costs import MODELLED
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement, Violation
 from placekit.objectives.evaluate import evaluate
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
-from placekit.solve.advice import Evidence, Verdict, decide
+from placekit.solve.advice import Accuracy, Evidence, Verdict, decide
 from placekit.solve.alternatives import Alternative, alternatives_of, form_of
+from placekit.solve.rules import rules_of
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
     from placekit.solve.result import Result
+
+HERE = "to know, measure: `placekit time` both ways, or `placekit profile --no-cache` the costs again"
+ELSEWHERE = "to know, measure with all devices there: `placekit profile` the costs, or `placekit time` both ways"
+"""What decides a verdict that is not known, on this machine or on one that has the modelled devices."""
 
 APART_ERROR = 0.17
 """Relative error of what groups of cores do at once, from costs of each group alone: the mean over pipelines that were
@@ -67,18 +73,19 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
         mine = next((each for each in others if each.form == "device" and _is_same(each.placement, placement)), mine)
         if not judged.is_feasible:
             why, mine = _why_none(judged.violations, "not feasible"), None
-    errors = [each.costs.error for each in (problem, whole) if each is not None]
-    known = [each for each in errors if each is not None]
+    costs = problem.costs
     is_apart = problem.objective.has_pipeline and any(each.form == "all cores" for each in others)
-    error_of = "the error of these costs"
-    if is_apart and "calibration" not in problem.costs.provenance and max(known, default=0.0) < APART_ERROR:
-        known, error_of = [APART_ERROR], "the error of costs of cores that were measured apart"
+    has_apart_error = is_apart and "calibration" not in costs.provenance
     latency, per_sample = (None, None) if mine is None else _other_times(problem, mine)
-    told = problem.costs.provenance
+    told = costs.provenance
+    remedy = ELSEWHERE if costs.error_of == MODELLED else HERE
     evidence = Evidence(
-        max(known, default=None), error_of, bound_s=bound, is_rate=problem.objective.has_pipeline, latency_s=latency,
+        Accuracy(costs.error, kind=costs.error_of),
+        Accuracy(APART_ERROR if has_apart_error else None, "the error of costs of cores that were measured apart"),
+        bound_s=bound, is_rate=problem.objective.has_pipeline, latency_s=latency,
         per_sample_s=per_sample, why_none=why, sample="batch of requests" if "serving" in told else "sample",
-        is_modelled=told.get("source") == "analytic",
+        is_modelled=told.get("source") == "analytic", rules=rules_of(problem),
+        remedy=remedy,
     )  # fmt: skip
     return decide(mine, others, evidence)
 

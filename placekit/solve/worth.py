@@ -10,6 +10,10 @@ import numpy as np
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import UNPINNED, Problem
+from placekit.solve.changes import short_search
+from placekit.solve.result import SOLVER_TOLERANCE, Status
+from placekit.solve.rules import rules_of
+from placekit.solve.stop import relative_gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class Worth:
     is_needed: bool = False  # True if it is proven that nothing is feasible without the device
     is_used: bool = True  # True if an op of the placement is on the device
     why_not: str | None = None  # why nothing was solved; None if something was
+    rules: str = ""  # rules that the proof holds under, in words
 
 
 def worth_candidates(problem: Problem, placement: Placement) -> Iterator[tuple[int, bool]]:
@@ -52,3 +57,27 @@ def without_device(problem: Problem, device: int) -> Problem | str:
         return problem.replace(platform=smaller, pinned=pinned if (pinned != UNPINNED).any() else None)
     except PlacekitError as error:
         return str(error)
+
+
+def worth(problem: Problem, device: int, is_used: bool, now: tuple[float, float | None], time_limit_s: float) -> Worth:
+    """Return the worth of a device beside the objective and the bound with it.
+
+    A device that the placement does not use needs no solve.
+    """
+    name, (now_s, bound_s) = problem.platform.device_names[device], now
+    if not is_used:
+        gap = relative_gap(now_s, bound_s)
+        is_proven = gap is not None and gap <= SOLVER_TOLERANCE
+        return Worth(name, now_s, bound_s, 1.0, is_proven=is_proven, is_used=False, rules=rules_of(problem))
+    changed = without_device(problem, device)
+    if isinstance(changed, str):
+        return Worth(name, None, None, None, is_proven=False, why_not=changed)
+    result = short_search(changed, time_limit_s)
+    if result is None:
+        return Worth(name, None, None, None, is_proven=False, why_not="no method supports the problem without it")
+    found, is_proven = result.objective, result.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    factor = found / now_s if found is not None and now_s > 0 else None
+    return Worth(
+        name, found, result.lower_bound, factor,
+        is_proven=is_proven, is_needed=result.status is Status.INFEASIBLE, rules=rules_of(changed),
+    )  # fmt: skip
