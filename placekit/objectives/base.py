@@ -187,6 +187,11 @@ class Objective(ABC):
         """Devices that may form teams, one of `placekit.model.teams.TEAM_RULES`; ``"off"`` (the default) for none."""
         return "off"
 
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Rules, in words, by which placements are left out that a device could run; none unless overridden."""
+        return ()
+
     @abstractmethod
     def score(
         self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None

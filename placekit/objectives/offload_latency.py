@@ -63,6 +63,12 @@ class OffloadLatency(Objective):
         if isinstance(calls, bool) or not isinstance(calls, int) or calls < 1:
             raise InvalidProblemError(f"offload-latency: calls_per_device is {calls!r}; it must be a whole number >= 1")
 
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rule of calls."""
+        calls = self.calls_per_device
+        return (f"at most {calls} {'call' if calls == 1 else 'calls'} of each accelerator",)
+
     def score(
         self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None
     ) -> Score:

@@ -110,6 +110,11 @@ class Throughput(Objective):
         """`teams`."""
         return self.teams
 
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rule of teams, unless any devices may be one."""
+        return () if self.teams == "any" else (f"teams {self.teams}",)
+
     def identity(self) -> dict[str, Any]:
         """Return the variant; without teams it is what it was before there were any."""
         return {name: value for name, value in self.to_dict().items() if (name, value) != ("teams", "off")}

@@ -100,7 +100,7 @@ class Explanation:
     problem_name: str
     objective_name: str
     contiguity: str
-    rules: str
+    rules: str = field(repr=False)
     objective_s: float
     bound_s: float | None
     loads: tuple[DeviceLoad, ...]
