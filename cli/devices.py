@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,26 @@ from placekit.cli.options import JsonOption
 from placekit.cli.parameters import OUTPUT, option
 from placekit.cli.render import fact_lines, paragraphs, plain_table, platform_table
 from placekit.cli.units import format_count
+from placekit.cost_models.cards import KERNELS, MEMORIES, cards, processors
 from placekit.cost_models.openvino.devices import AvailableDevice, available_devices, default_platform
 from placekit.cost_models.openvino.machine import cpu_name, format_cores, memory_bytes, usable_cores
 from placekit.io.platform_toml import write_platform
 from placekit.machine import usable_cpus
 from placekit.model.platform import Platform
-from placekit.model.sizes import format_bytes
+from placekit.model.sizes import format_bytes, format_seconds
 
 
 def devices(
     output: Path | None = option(
         None, "Write the suggested platform (.toml).", "FILE", names="--output -o", panel=OUTPUT
     ),
+    has_table: bool = option(False, "List cards and processors that are known by name instead.", names="--table"),
     as_json: JsonOption = False,
 ) -> None:
     """List the OpenVINO devices, the CPU cores and the memory of this machine, and suggest a platform."""
+    if has_table:
+        tell(as_json, _known(), _known_tables())
+        return
     if output is not None:
         check_writable(output)
     found, suggested = available_devices(), default_platform()
@@ -36,6 +42,32 @@ def devices(
         write_platform(suggested, output)
     files = {"files": {"platform": str(output)}} if output else {}
     tell(as_json, _document(found, suggested) | files, _report(found, suggested, output))
+
+
+def _known() -> dict[str, Any]:
+    """Return all devices with a name, and the shares of their peaks that kernels sustain."""
+    return {
+        "cards": [asdict(card) for card in cards().values()],
+        "processors": [asdict(processor) for processor in processors().values()],
+        "kernels": {name: asdict(kernels) for name, kernels in KERNELS.items()},
+    }
+
+
+def _known_tables() -> Iterator[RenderableType]:
+    named = plain_table("card", "f32 TFLOP/s", "16 bits", "sums in 16 bits", "int8", "GB/s", "GiB")
+    for card in cards().values():
+        rates = (card.f32_flops_per_s, card.f16_flops_per_s, card.f16_sum16_flops_per_s, card.int8_ops_per_s)
+        sizes = (card.bandwidth_bytes_per_s / 1e9, card.memory_bytes / 2**30)
+        named.add_row(card.name, *(f"{rate / 1e12:.4g}" for rate in rates), *(f"{size:.4g}" for size in sizes))
+    hosts = plain_table("processor", "f32 TFLOP/s", "cores", "channels of memory")
+    for each in processors().values():
+        hosts.add_row(each.name, f"{each.f32_flops_per_s / 1e12:.3g}", str(each.cores), str(each.channels))
+    shares = plain_table("kernels", "matrix", "plain", "GDDR", "HBM", "unified", "bus", "launch", "handover")
+    for name, kernels in KERNELS.items():
+        told = (kernels.matrix, kernels.plain, *(kernels.bandwidth[each] for each in MEMORIES), kernels.bus)
+        fixed = (kernels.launch_s, kernels.handover_s)
+        shares.add_row(name, *(f"{share:.0%}" for share in told), *map(format_seconds, fixed))
+    yield from paragraphs(named, hosts, ["Shares of the peaks that kernels sustain:", shares])
 
 
 def _machine() -> dict[str, Any]:

@@ -25,7 +25,8 @@ from placekit.cli.serving_parts import Answer, answer_parts, model_told
 from placekit.cli.task import PinOption, parse_pins
 from placekit.cli.verdicts import with_verdict
 from placekit.cost_models.analytic import Analytic
-from placekit.cost_models.device_table import DEVICE_TABLE
+from placekit.cost_models.cards import KERNELS, is_card
+from placekit.cost_models.device_table import DEVICE_TABLE, get_spec
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import write_problem
 from placekit.language.apart import apart_cases
@@ -362,7 +363,8 @@ def language_model(
     name: str | None, asked: LlmOptions, machine: Platform
 ) -> tuple[MakeTask, Callable[[LanguageTask], str]]:
     """Return a function that makes tasks of a model, and one that describes the model of a task."""
-    costs = Analytic.from_platform_file(machine)
+    runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
+    costs = Analytic.from_platform_file(machine, KERNELS["general" if runtime is None else runtime.kernels])
     numbers, precision = asked.numbers.given, asked.weights.precision
     kept: dict[str, Any] = {
         "cache_precision": asked.weights.cache_precision,
@@ -390,8 +392,10 @@ def _with_sheet_memory(platform: Platform) -> Platform:
     """Return the platform; devices without a memory limit get that of the data sheet of their spec."""
 
     def limit(kind: str) -> float | None:
-        named = DEVICE_TABLE.get(platform.spec_of_kind.get(kind, kind))
-        return None if named is None else named.memory_bytes
+        name = platform.spec_of_kind.get(kind, kind)
+        if name in DEVICE_TABLE or is_card(name):
+            return get_spec(name).memory_bytes
+        return None
 
     return platform.replace(
         devices=tuple(

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.base import Progress, graph_of, report
+from placekit.cost_models.cards import GENERAL, Kernels
 from placekit.cost_models.device_table import DeviceSpec, get_spec, guess_spec, spec_from_values
 from placekit.cost_models.kind_profile import anchors_of
 from placekit.cost_models.memory_model import op_memory
@@ -69,6 +70,8 @@ class Analytic:
         (see :func:`~placekit.cost_models.device_table.guess_spec`).
     fuse
         True to put elementwise ops into the group of the convolution or matrix product before them.
+    kernels
+        Shares of their peaks that cards by trade name sustain: those of a runtime.
 
     Raises
     ------
@@ -87,20 +90,25 @@ class Analytic:
 
     specs: Mapping[str, str | DeviceSpec] = field(default_factory=dict)
     fuse: bool = True
+    kernels: Kernels = GENERAL
 
     def __post_init__(self) -> None:
-        found = {kind: get_spec(spec) if isinstance(spec, str) else spec for kind, spec in self.specs.items()}
+        found = {
+            kind: get_spec(spec, self.kernels) if isinstance(spec, str) else spec for kind, spec in self.specs.items()
+        }
         object.__setattr__(self, "specs", MappingProxyType(found))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # mappingproxy does not pickle
-        return (type(self), (dict(self.specs), self.fuse))
+        return (type(self), (dict(self.specs), self.fuse, self.kernels))
 
     __repr__ = short_repr
 
     @classmethod
-    def from_platform_file(cls, platform: Platform) -> Analytic:
+    def from_platform_file(cls, platform: Platform, kernels: Kernels = GENERAL) -> Analytic:
         """Return the model with the specs that the file of a platform names or describes.
+
+        `kernels` are the shares of their peaks that cards sustain.
 
         Raises
         ------
@@ -109,9 +117,9 @@ class Analytic:
         InvalidProblemError
             A description that lacks a field.
         """
-        own = {name: spec_from_values(name, values) for name, values in platform.specs.items()}
+        own = {name: spec_from_values(name, values, kernels) for name, values in platform.specs.items()}
         named = {kind: name for kind, name in platform.spec_of_kind.items() if kind in platform.kinds}
-        return cls({kind: own.get(name) or get_spec(name) for kind, name in named.items()})
+        return cls({kind: own.get(name) or get_spec(name, kernels) for kind, name in named.items()}, kernels=kernels)
 
     @property
     def name(self) -> str:
@@ -137,7 +145,7 @@ class Analytic:
         for device in platform.devices:
             if device.kind not in chosen:
                 spec = self.specs.get(device.kind)
-                spec = spec if isinstance(spec, DeviceSpec) else guess_spec(device)
+                spec = spec if isinstance(spec, DeviceSpec) else guess_spec(device, self.kernels)
                 chosen[device.kind] = spec.as_set(device)
         return chosen
 

@@ -24,9 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from placekit.cost_models.device_table import DeviceSpec
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.platform import Link
 
 _TERA, _GIGA, _GIB = 1e12, 1e9, 2.0**30
 _NOISE = re.compile(r"\((?:r|tm)\)|\b(?:nvidia|geforce|amd|radeon|instinct|intel|apple|tesla|quadro|graphics|core)\b")
@@ -47,6 +45,9 @@ class Kernels:
     source: str
 
 
+MEMORIES = ("gddr", "hbm", "unified")
+"""Sorts of memory: of cards, and that of the host."""
+
 GENERAL = Kernels(
     "general", matrix=0.40, plain=0.40, bandwidth={"gddr": 0.70, "hbm": 0.70, "unified": 0.70}, bus=0.65,
     launch_s=6e-6, handover_s=30e-6, has_sums16=False,
@@ -62,6 +63,9 @@ SERVERS = Kernels(
     bus=0.65, launch_s=1e-6, handover_s=60e-6, has_sums16=False,
     source="kernel times of vLLM on H100, A100 and L40S in aiconfigurator-core 0.12; launches: CUDA graphs",
 )  # fmt: skip
+
+KERNELS: Mapping[str, Kernels] = {"general": GENERAL, "llama.cpp": LLAMA_CPP, "servers": SERVERS}
+"""Shares by the name that a runtime's record has."""
 
 
 @dataclass(frozen=True)
@@ -81,27 +85,14 @@ class Card:
     bus_bytes_per_s: float | None  # None: the memory is the host's, too
 
     @property
+    def spec_name(self) -> str:
+        """Name with dashes, as in platform files."""
+        return _dashed(self.name)
+
+    @property
     def has_matrix_units(self) -> bool:
         """True if 16-bit products are faster than plain units with packed numbers are."""
         return self.f16_sum16_flops_per_s >= 3.5 * self.f32_flops_per_s
-
-    def spec(self, kernels: Kernels = GENERAL) -> DeviceSpec:
-        """Return the rates that the kernels of a runtime sustain."""
-        peak = self.f16_sum16_flops_per_s if kernels.has_sums16 else self.f16_flops_per_s
-        share = kernels.bandwidth[self.memory]
-        dense = kernels.matrix * peak if self.has_matrix_units else kernels.plain * self.f32_flops_per_s
-        bus = self.bus_bytes_per_s or self.bandwidth_bytes_per_s / 2  # a copy reads and writes the one memory
-        return DeviceSpec(
-            name=_spelled(self.name),
-            dense_flops_per_s=dense,
-            depthwise_flops_per_s=0.15 * self.f32_flops_per_s,
-            other_flops_per_s=0.4 * self.f32_flops_per_s,
-            memory_bandwidth_bytes_per_s=share * self.bandwidth_bytes_per_s,
-            op_overhead_s=kernels.launch_s,
-            link=Link(kernels.handover_s / 2, kernels.bus * bus),
-            memory_bytes=self.memory_bytes,
-            source=f"data sheet of {self.name}; shares of {kernels.name} kernels ({kernels.source})",
-        )
 
 
 @dataclass(frozen=True)
@@ -114,17 +105,10 @@ class Processor:
     f32_flops_per_s: float
     channels: int  # of memory, 64 bits each
 
-    def spec(self, ram: Ram, kernels: Kernels = LLAMA_CPP) -> DeviceSpec:
-        """Return the rates that kernels sustain on all cores with some memory."""
-        return DeviceSpec(
-            name=_spelled(self.name),
-            dense_flops_per_s=kernels.matrix * self.f32_flops_per_s,
-            depthwise_flops_per_s=0.1 * self.f32_flops_per_s,
-            other_flops_per_s=0.1 * self.f32_flops_per_s,
-            memory_bandwidth_bytes_per_s=ram.share * ram.bandwidth_bytes_per_s,
-            op_overhead_s=1e-6,
-            source=f"data sheet of {self.name}; {ram.bandwidth_bytes_per_s / 1e9:.4g} GB/s of memory",
-        )
+    @property
+    def spec_name(self) -> str:
+        """Name with dashes, as in platform files."""
+        return _dashed(self.name)
 
 
 @dataclass(frozen=True)
@@ -216,6 +200,10 @@ UNKNOWN_PROCESSOR = Processor("desktop of 8 cores", (), 8, 1.0e12, 2)
 _Named = TypeVar("_Named", bound=Card | Processor)
 
 
+def _dashed(name: str) -> str:
+    return re.sub(r"[^a-z0-9.+]+", "-", name.lower()).strip("-")
+
+
 def _spelled(name: str) -> str:
     """Return a name as all of its spellings have it: without vendor, brand, blanks and signs."""
     return re.sub(r"[^a-z0-9.+]", "", _NOISE.sub("", name.lower().replace("gib", "gb")))
@@ -245,3 +233,12 @@ def get_processor(name: str) -> Processor:
     Raises `UnknownNameError`: no such processor; the message has the nearest names.
     """
     return _named(name, processors(), "processor")
+
+
+def is_card(name: str) -> bool:
+    """Return whether a name is the trade name of a card."""
+    try:
+        get_card(name)
+    except UnknownNameError:
+        return False
+    return True

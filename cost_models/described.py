@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.analytic import Analytic, roofline
-from placekit.cost_models.device_table import DENSE, DeviceSpec, guess_spec
+from placekit.cost_models.cards import GENERAL
+from placekit.cost_models.device_table import DeviceSpec, guess_spec
 from placekit.model.errors import DeviceUnavailableError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from placekit.model.platform import Device, Platform
 
 
-MOST_RATIO = 1 / DENSE
+MOST_RATIO = 1 / GENERAL.matrix
 """Largest ratio of measured to analytic times that tells something about another device, and the inverse of the least.
 
-Sustained rates of the device table are `DENSE` of a peak in a data sheet, so that no ratio below `DENSE` is possible.
+Sustained rates of the device table are this share of a peak in a data sheet: no smaller ratio is possible.
 """
 
 TABLE_ERROR = 1.0

@@ -6,10 +6,8 @@ no replacement for measuring (:class:`placekit.cost_models.profiled.Profiled`). 
 core (ResNet-50: 8.2 GFLOP in 32 ms in f32, 16 ms in bf16), "data sheet" to the published peak of a device class times
 the stated efficiency. Give a device its own numbers with ``[spec.NAME]`` in a platform file.
 
-Named accelerators have published peaks times one efficiency for all of them. What an op takes on such a card is
-`DENSE` of the peak of its matrix units in 16 bits (sums in 32), `PLAIN` of its plain 32-bit peak or `BANDWIDTH` of its
-memory bandwidth, whichever is slowest; a link gives `LINK` of the bus. With equal efficiencies, two cards compare as
-their data sheets do; one card against a measured device is right to within a factor of about two.
+Cards by trade name (:mod:`placekit.cost_models.cards`) have published peaks times the shares that the kernels of a
+runtime sustain. With equal shares, two cards compare as their data sheets do.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Self
 
+from placekit.cost_models.cards import GENERAL, Card, Kernels, Processor, Ram, get_card, is_card
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.platform import Device, Link
 
@@ -177,50 +176,45 @@ _CORE_BF16 = replace(
     source="measured: whole models 1.9-2.0 times as fast as f32 (AVX512_BF16); the rest as cpu-core-f32",
 )
 
-DENSE, DEPTHWISE, PLAIN, BANDWIDTH, LINK = 0.4, 0.15, 0.4, 0.7, 0.65
-"""Sustained share of the peak: matrix units, plain units with little reuse, plain units, memory, bus."""
-
-PCIE_3, PCIE_4, PCIE_5 = 15.75e9, 31.5e9, 63.0e9
-"""Bytes per second of 16 lanes, one way."""
+DEPTHWISE, OTHER, HOST_OTHER = 0.15, 0.4, 0.1
+"""Sustained share of the plain rate: little reuse on a card, elementwise ops on a card, both on a processor."""
 
 
-def _card(
-    name: str, product: str, matrix_tflops: float, int8_tops: float, plain_tflops: float, memory_gb_per_s: float,
-    memory_gib: float, bus_bytes_per_s: float,
-) -> DeviceSpec:  # fmt: skip
-    bus = "unified memory" if bus_bytes_per_s > PCIE_5 else f"a bus of {bus_bytes_per_s / 1e9:.4g} GB/s"
+def card_spec(card: Card, kernels: Kernels = GENERAL) -> DeviceSpec:
+    """Return what the kernels of a runtime sustain on a card."""
+    peak = card.f16_sum16_flops_per_s if kernels.has_sums16 else card.f16_flops_per_s
+    by_units = kernels.matrix * peak if card.has_matrix_units else kernels.plain * card.f32_flops_per_s
+    bus = card.bus_bytes_per_s or card.bandwidth_bytes_per_s / 2  # a copy reads and writes the one memory
     return DeviceSpec(
-        name=name,
-        dense_flops_per_s=DENSE * matrix_tflops * 1e12,
-        depthwise_flops_per_s=DEPTHWISE * plain_tflops * 1e12,
-        other_flops_per_s=PLAIN * plain_tflops * 1e12,
-        memory_bandwidth_bytes_per_s=BANDWIDTH * memory_gb_per_s * 1e9,
-        op_overhead_s=6e-6,
-        int8_speed=int8_tops / matrix_tflops,
-        f32_speed=plain_tflops / matrix_tflops,
-        link=Link(15e-6, LINK * bus_bytes_per_s),
-        memory_bytes=memory_gib * 2.0**30,
-        source=f"data sheet of {product}: {matrix_tflops:g} TFLOP/s in 16 bits without sparsity ({DENSE:.0%} of it "
-        f"sustained), {int8_tops:g} TOP/s in int8, {plain_tflops:g} in f32 ({PLAIN:.0%}), {memory_gb_per_s:g} GB/s "
-        f"({BANDWIDTH:.0%}), {memory_gib:g} GiB, {bus} ({LINK:.0%}); launch and copy: typical of GPU queues",
+        name=card.spec_name,
+        dense_flops_per_s=by_units,
+        depthwise_flops_per_s=DEPTHWISE * card.f32_flops_per_s,
+        other_flops_per_s=OTHER * card.f32_flops_per_s,
+        memory_bandwidth_bytes_per_s=kernels.bandwidth[card.memory] * card.bandwidth_bytes_per_s,
+        op_overhead_s=kernels.launch_s,
+        int8_speed=max(1.0, card.int8_ops_per_s / peak),
+        f32_speed=min(1.0, card.f32_flops_per_s / peak) if card.has_matrix_units else 1.0,
+        link=Link(kernels.handover_s / 2, kernels.bus * bus),
+        memory_bytes=card.memory_bytes,
+        source=f"data sheet of {card.name}: {peak / 1e12:.4g} TFLOP/s in 16 bits, {card.f32_flops_per_s / 1e12:.4g} in "
+        f"f32, {card.bandwidth_bytes_per_s / 1e9:.4g} GB/s, {card.memory_bytes / 2**30:.4g} GiB; shares of "
+        f"{kernels.name} kernels: {kernels.source}",
     )
 
 
-# int8 without sparsity: data sheets of the T4 (130), L4, A10, A100, H100; Ampere and Ada architecture papers (284 and
-# 661); Arc A770 (275); Apple names none for its GPUs
-CARDS = (
-    _card("t4", "NVIDIA T4", 65, 130, 8.1, 320, 16, PCIE_3),
-    _card("l4", "NVIDIA L4", 121, 242, 30.3, 300, 24, PCIE_4),
-    _card("a10", "NVIDIA A10", 125, 250, 31.2, 600, 24, PCIE_4),
-    _card("a100-40gb", "NVIDIA A100 40 GB PCIe", 312, 624, 19.5, 1555, 40, PCIE_4),
-    _card("a100-80gb", "NVIDIA A100 80 GB SXM", 312, 624, 19.5, 2039, 80, PCIE_4),
-    _card("h100", "NVIDIA H100 80 GB SXM", 989, 1979, 67, 3350, 80, PCIE_5),
-    _card("rtx3090", "GeForce RTX 3090", 71, 284, 35.6, 936, 24, PCIE_4),
-    _card("rtx4090", "GeForce RTX 4090", 165, 661, 82.6, 1008, 24, PCIE_4),
-    _card("arc-a770", "Intel Arc A770 16 GB", 137, 275, 19.7, 560, 16, PCIE_4),
-    _card("m2-ultra", "Apple M2 Ultra, 76 GPU cores", 27.2, 27.2, 27.2, 800, 192, 400e9),
-)
-"""Every named card."""
+def processor_spec(processor: Processor, ram: Ram, kernels: Kernels = GENERAL) -> DeviceSpec:
+    """Return what kernels sustain on all cores of a processor with some memory."""
+    return DeviceSpec(
+        name=processor.spec_name,
+        dense_flops_per_s=kernels.matrix * processor.f32_flops_per_s,
+        depthwise_flops_per_s=HOST_OTHER * processor.f32_flops_per_s,
+        other_flops_per_s=HOST_OTHER * processor.f32_flops_per_s,
+        memory_bandwidth_bytes_per_s=ram.share * ram.bandwidth_bytes_per_s,
+        op_overhead_s=1e-6,
+        source=f"data sheet of {processor.name}, and {ram.bandwidth_bytes_per_s / 1e9:.4g} GB/s of memory "
+        f"({ram.share:.0%})",
+    )
+
 
 DEVICE_TABLE: Mapping[str, DeviceSpec] = MappingProxyType(
     {
@@ -290,27 +284,36 @@ DEVICE_TABLE: Mapping[str, DeviceSpec] = MappingProxyType(
                 source="data sheets of laptop NPUs of 2023 (10 to 11.5 TOP/s int8, half in f16, 40 % sustained; vector "
                 "units two orders below) on memory shared with the CPU; launch: a command list per call",
             ),
-            *CARDS,
         )
     }
 )
-"""Every entry by its name."""
+"""Classes of devices by name; cards and processors by trade name are in :mod:`placekit.cost_models.cards`."""
 
 
-def get_spec(name: str) -> DeviceSpec:
-    """Return the entry called `name`.
+def get_spec(name: str, kernels: Kernels = GENERAL) -> DeviceSpec:
+    """Return the class of devices or the card called `name`.
+
+    Parameters
+    ----------
+    name
+        A class of `DEVICE_TABLE`, or the trade name of a card in any spelling.
+    kernels
+        Shares of its peaks that a card sustains.
 
     Raises
     ------
     UnknownNameError
-        No such entry; the message lists them.
+        No such entry; the message has the classes, and the nearest cards.
     """
-    if name not in DEVICE_TABLE:
-        raise UnknownNameError(f"no device spec {name!r}; specs are {', '.join(DEVICE_TABLE)}")
-    return DEVICE_TABLE[name]
+    if name in DEVICE_TABLE:
+        return DEVICE_TABLE[name]
+    try:
+        return card_spec(get_card(name), kernels)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"no device spec {name!r}: classes are {', '.join(DEVICE_TABLE)}; {error}") from None
 
 
-def spec_from_values(name: str, values: Mapping[str, Any]) -> DeviceSpec:
+def spec_from_values(name: str, values: Mapping[str, Any], kernels: Kernels = GENERAL) -> DeviceSpec:
     """Return the spec that a platform file describes.
 
     Parameters
@@ -319,6 +322,8 @@ def spec_from_values(name: str, values: Mapping[str, Any]) -> DeviceSpec:
         Its name in the file.
     values
         Some fields of `DeviceSpec`, and `base`: the entry that gives the others (all must be there without it).
+    kernels
+        Shares of its peaks that a card sustains, if `base` is one.
 
     Raises
     ------
@@ -335,14 +340,14 @@ def spec_from_values(name: str, values: Mapping[str, Any]) -> DeviceSpec:
         )
     base = values.get("base")
     if base is not None:
-        return replace(get_spec(base), name=name, source=f"platform file, based on {base}", **given)
+        return replace(get_spec(base, kernels), name=name, source=f"platform file, based on {base}", **given)
     needed = [field.name for field in fields(DeviceSpec) if field.name.endswith("_per_s")]
     if missing := [key for key in needed if key not in given]:
         raise InvalidProblemError(f"spec {name!r} lacks {missing[0]}; give it, or a base: {', '.join(DEVICE_TABLE)}")
     return DeviceSpec(name=name, source="platform file", **{"op_overhead_s": 0.0, **given})
 
 
-def guess_spec(device: Device) -> DeviceSpec:
+def guess_spec(device: Device, kernels: Kernels = GENERAL) -> DeviceSpec:
     """Return the entry for a device that names none: by its OpenVINO string, else by its kind.
 
     A CPU gets a core per entry of `cores` (or per inference thread), in the precision of its properties; a CPU that
@@ -353,8 +358,8 @@ def guess_spec(device: Device) -> DeviceSpec:
     UnknownNameError
         Neither the string nor the kind tells; the message lists the entries.
     """
-    if device.kind in DEVICE_TABLE:
-        return DEVICE_TABLE[device.kind]
+    if device.kind in DEVICE_TABLE or is_card(device.kind):
+        return get_spec(device.kind, kernels)
     said = [text.upper() for text in (device.openvino, device.kind) if text]
     for text in said:
         if text.startswith("CPU"):

@@ -18,7 +18,7 @@ from placekit.cost_models.cards import (
     get_processor,
     parse_ram,
 )
-from placekit.cost_models.device_table import DeviceSpec
+from placekit.cost_models.device_table import DeviceSpec, card_spec, processor_spec
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, Platform
 
@@ -41,12 +41,12 @@ class Machine:
     @property
     def kinds(self) -> tuple[str, ...]:
         """Kind of every card: its name with dashes."""
-        return tuple(re.sub(r"[^a-z0-9.+]+", "-", card.name.lower()).strip("-") for card in self.cards)
+        return tuple(card.spec_name for card in self.cards)
 
     def specs(self, kernels: Kernels = GENERAL) -> dict[str, DeviceSpec]:
         """Return what kernels sustain, by kind of device."""
-        found = {kind: card.spec(kernels) for kind, card in zip(self.kinds, self.cards, strict=True)}
-        return found if self.ram is None else {HOST: self.processor.spec(self.ram, kernels), **found}
+        found = {kind: card_spec(card, kernels) for kind, card in zip(self.kinds, self.cards, strict=True)}
+        return found if self.ram is None else {HOST: processor_spec(self.processor, self.ram, kernels), **found}
 
     def platform(self, kernels: Kernels = GENERAL) -> Platform:
         """Return the devices, with the memory and the links of their data sheets."""

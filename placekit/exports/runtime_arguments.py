@@ -14,8 +14,8 @@ from typing import Any
 from placekit.model.platform import Device, Platform
 
 _BACKENDS = (
-    ("ROCm", r"mi\d|rx\d|radeon|instinct|rocm"),
-    ("SYCL", r"arc|gpu-integrated|igpu|xe|sycl|data-center-gpu-max"),
+    ("ROCm", r"mi-?\d|rx-?\d|radeon|instinct|rocm|pro-[vw]?\d|pro-w|ai-pro|strix"),
+    ("SYCL", r"arc|iris|gpu-integrated|igpu|xe|sycl|data-center-gpu-max"),
     ("Metal", r"m\d|metal|mps"),
     ("Vulkan", r"vulkan"),
 )

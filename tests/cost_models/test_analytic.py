@@ -218,7 +218,7 @@ def test_device_that_says_nothing_is_a_named_error() -> None:
     """The message lists the entries."""
     with pytest.raises(UnknownNameError, match=r"device 'x' of kind 'tpu' has no spec .*; give one of cpu-core-f32"):
         Analytic().cost_table(block(), Platform((Device("x", "tpu"),)))
-    with pytest.raises(UnknownNameError, match="no device spec 'quantum'; specs are cpu-core-f32"):
+    with pytest.raises(UnknownNameError, match=r"no device spec 'quantum': classes are cpu-core-f32.*no card"):
         Analytic({"x": "quantum"})
     with pytest.raises(InvalidProblemError, match="spec for unknown kind 'gpu'; kinds are host, toy"):
         Analytic({"gpu": "npu"}).cost_table(block(), toy_platform())
@@ -254,10 +254,12 @@ def test_the_page_lists_every_entry_with_its_numbers() -> None:
 def test_a_named_card_needs_no_numbers() -> None:
     """A kind called like an entry: the newer card is faster where its data sheet says so, and knows its link."""
     newer, older = get_spec("h100"), get_spec("a100-80gb")
-    assert newer.dense_flops_per_s / older.dense_flops_per_s == pytest.approx(989 / 312)
-    assert newer.memory_bandwidth_bytes_per_s / older.memory_bandwidth_bytes_per_s == pytest.approx(3350 / 2039)
+    assert newer.dense_flops_per_s / older.dense_flops_per_s == pytest.approx(989 / 312, rel=1e-3)
+    assert newer.memory_bandwidth_bytes_per_s / older.memory_bandwidth_bytes_per_s == pytest.approx(
+        3350 / 2039, rel=5e-3
+    )
     chosen = Analytic().spec_of_kind(Platform((Device("a", "h100"), Device("b", "rtx4090"))))
-    assert {kind: spec.name for kind, spec in chosen.items()} == {"h100": "h100", "rtx4090": "rtx4090"}
+    assert {kind: spec.name for kind, spec in chosen.items()} == {"h100": "h100-sxm5-80-gb", "rtx4090": "rtx-4090"}
 
 
 def test_one_core_is_near_the_measured_resnet50() -> None:

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from placekit.cost_models.cards import (
-    GENERAL,
     LLAMA_CPP,
     SERVERS,
     cards,
@@ -16,6 +15,7 @@ from placekit.cost_models.cards import (
     parse_ram,
     processors,
 )
+from placekit.cost_models.device_table import card_spec
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 
@@ -99,10 +99,13 @@ def test_published_matrix_rates() -> None:
 def test_kernels_take_shares_of_peaks() -> None:
     """GeForce has twice the rate with sums in 16 bits, and few vectors do not fill HBM."""
     geforce, server = get_card("RTX 4090"), get_card("H100")
-    assert geforce.spec(LLAMA_CPP).dense_flops_per_s == pytest.approx(0.33 * 330e12, rel=0.01)
-    assert geforce.spec(GENERAL).dense_flops_per_s == pytest.approx(0.40 * 165e12, rel=0.01)
-    assert server.spec(LLAMA_CPP).memory_bandwidth_bytes_per_s < server.spec(SERVERS).memory_bandwidth_bytes_per_s
-    assert get_card("M1 Max").spec(LLAMA_CPP).dense_flops_per_s < get_card("M1 Max").f32_flops_per_s
+    assert card_spec(geforce, LLAMA_CPP).dense_flops_per_s == pytest.approx(0.33 * 330e12, rel=0.01)
+    assert card_spec(geforce).dense_flops_per_s == pytest.approx(0.40 * 165e12, rel=0.01)
+    assert (
+        card_spec(server, LLAMA_CPP).memory_bandwidth_bytes_per_s
+        < card_spec(server, SERVERS).memory_bandwidth_bytes_per_s
+    )
+    assert card_spec(get_card("M1 Max"), LLAMA_CPP).dense_flops_per_s < get_card("M1 Max").f32_flops_per_s
 
 
 def test_memory_in_words() -> None:
