@@ -324,7 +324,7 @@ class Planner:
         """Return the task; its costs carry the requests, which exports need."""
         task = self.make(serving, platform, **choices)
         blocks = () if task.description is None else task.description.blocks
-        served = {
+        served: dict[str, Any] = {
             "runtime": None if runtime is None else runtime.name,
             "context": serving.context,
             "sequences": serving.sequences,
@@ -335,6 +335,8 @@ class Planner:
             "predicting_blocks": sum(block.kind.startswith(PREDICTING) for block in blocks),
             "cards": [device.name for device in self.machine.devices if not device.is_host],
         }
+        if task.description is not None:
+            served |= {"further_blocks": task.description.further_in_gguf, "tied": task.description.is_tied}
         costs = task.problem.costs
         costs = costs.replace(provenance={**costs.provenance, "serving": served})
         return replace(task, problem=task.problem.replace(costs=costs))

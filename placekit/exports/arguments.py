@@ -33,9 +33,10 @@ def runtime_arguments(
     """Return what `runtime`, one of `ARGUMENT_RUNTIMES`, is started with to follow a placement.
 
     What was planned to be `served` is as in the provenance of the costs of a served model: ``context``, ``sequences``,
-    ``chunk``, ``cache_precision``, ``headroom``, ``cards``, ``predicting_blocks`` and ``hosted_blocks``. What is not
-    there is left to the runtime. Raises `UnsupportedProblemError`: a placement that the runtime cannot be told; the
-    message says what it takes.
+    ``chunk``, ``cache_precision``, ``headroom``, ``cards``, ``predicting_blocks``, ``hosted_blocks``, ``tied`` (the
+    head is the embedding) and ``further_blocks``, those of multi-token prediction that the file has and the graph has
+    not. What is not there is left to the runtime. Raises `UnsupportedProblemError`: a placement that the runtime cannot
+    be told; the message says what it takes.
 
     Examples
     --------

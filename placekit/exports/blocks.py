@@ -22,6 +22,7 @@ class BlockPlacement:
     rest_of_op: tuple[str, ...]  # ``[num_ops]`` path inside the block; the whole name outside of blocks
     num_blocks: int  # blocks are numbered from 0
     is_work: NDArray[np.bool_]  # ``[num_ops]`` True for ops that compute or hold something
+    stack: str  # beginning of the paths of blocks, up to their numbers
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def block_placement(graph: OpGraph) -> BlockPlacement:
         )
     block = block_numbers(graph)
     rest = tuple((match and match["rest"]) or name for match, name in zip(found, graph.op_names, strict=True))
-    return BlockPlacement(block, rest, len(numbers), (graph.op_flops > 0) | (graph.op_weight_bytes > 0))
+    return BlockPlacement(block, rest, len(numbers), (graph.op_flops > 0) | (graph.op_weight_bytes > 0), stacks[0])
 
 
 def refuse_teams(runtime: str, platform: Platform, placement: Placement) -> None:

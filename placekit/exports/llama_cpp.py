@@ -3,7 +3,8 @@
 References
 ----------
 llama.cpp: block i of n goes to the first device whose cumulative share of ``--tensor-split`` exceeds
-(i - first) / (n + 1 - first), the output being block n; ``--n-gpu-layers`` counts from the end, and
+(i - first) / (n + 1 - first), the output being block n; ``--n-gpu-layers`` counts from the end, and n counts the blocks
+of multi-token prediction that the file has, although they are loaded for speculation only;
 ``--override-tensor REGEX=BUFFER,...`` moves the tensors whose names match, the first rule that does; a repeated flag
 keeps its last value only. ``--n-cpu-moe N`` keeps the experts of the first N blocks on the CPU. ``--ctx-size`` is that
 of all slots together; ``--fit off`` keeps what was asked for.
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from placekit.exports.blocks import block_placement, refuse_teams
+from placekit.exports.blocks import BlockPlacement, block_placement, refuse_teams
 from placekit.exports.runtime_arguments import RuntimeArguments, buffer_names
 from placekit.model.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
@@ -53,6 +54,12 @@ GGUF_TENSORS: Mapping[str, tuple[str, ...]] = {
 }
 """Tensors of a GGUF file by path inside a block: files differ in how they fuse experts, and a rule must cover all."""
 
+FILE_STACK = "blk."
+"""Beginning of the paths of blocks of a GGUF file, whose ops are called as their tensors."""
+KEEPING = ("ScaledDotProductAttention", "StateUpdate")
+"""Types of ops that keep something of a sequence."""
+_WITH_OUTPUT = {"altup_proj", "altup_unembd_proj", "per_layer_model_proj", "per_layer_proj_norm"}
+"""Tensors used before the blocks that llama.cpp has where the output is."""
 _EXPERTS = {name for path, names in GGUF_TENSORS.items() if path.endswith("_exps") for name in names}
 _ALL_EXPERTS = "ffn_(up|down|gate_up|gate)_(ch|)exps"
 """llama.cpp's own pattern."""
@@ -70,11 +77,13 @@ def llama_cpp_arguments(
     Raises `UnsupportedProblemError`: a placement that llama.cpp cannot be told.
     """
     blocks = block_placement(graph)
+    further = int(served.get("further_blocks") or 0)
     refuse_teams("llama.cpp", platform, placement)
     cards = [d for d, device in enumerate(platform.devices) if not device.is_host]
     buffer = dict(enumerate(buffer_names(platform).values()))
-    device, work = placement.device_of_op, blocks.is_work
-    homes = [_home(graph, placement, blocks.block_of_op == number, work) for number in range(blocks.num_blocks)]
+    homes = [
+        _home(graph, placement, blocks.block_of_op == number, blocks.is_work) for number in range(blocks.num_blocks)
+    ]
     on_host = [buffer[home] == "CPU" for home in homes]
     first = on_host.index(False) if False in on_host else len(homes)
     if any(on_host[first:]):
@@ -94,39 +103,15 @@ def llama_cpp_arguments(
             f"{between!r}{_PIN_ATTENTION}"
         )
     if chain:
-        counts[-1] += 1  # the output follows the last block
-        offloaded = ["--n-gpu-layers", str(len(homes) + 1 - first), "--split-mode", "layer"]
+        # blocks of multi-token prediction, which are not placed, and the output follow the last block
+        counts[-1] += further + 1
+        offloaded = ["--n-gpu-layers", str(len(homes) - first + further + 1), "--split-mode", "layer"]
     else:
         offloaded = ["--n-gpu-layers", "0"]
     follows = {BEFORE: "CPU", BEHIND: buffer[chain[-1]] if chain else "CPU"}
-    ends: dict[str, str] = {}  # buffer of every tensor outside of the blocks
-    moved: list[tuple[str, str]] = []
-    blocks_of: dict[tuple[str, tuple[str, ...]], list[int]] = {}  # elsewhere than their blocks: by device and names
-    for op in np.flatnonzero((graph.op_weight_bytes > 0) & work).tolist():
-        number, target = int(blocks.block_of_op[op]), buffer[int(device[op])]
-        home = follows[number] if number < 0 else buffer[homes[number]]
-        if number < 0:
-            tensor = _end_tensor(graph.op_names[op], number)
-            if ends.setdefault(tensor, target) != target:
-                raise UnsupportedProblemError(
-                    f"llama.cpp has one tensor {tensor}; {graph.op_names[op]!r} is on {target}, and another op that "
-                    f"holds it is on {ends[tensor]}: --pin them to one device"
-                )
-        if target == home:
-            continue
-        if number < 0:
-            moved.append((tensor, target))
-        else:
-            names = _tensors(graph, number, blocks.rest_of_op[op])
-            blocks_of.setdefault((target, names), []).append(number)
-    names_of: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-    for (target, names), numbers in blocks_of.items():
-        names_of.setdefault((target, tuple(sorted(set(numbers)))), []).extend(names)
-    rules = [(rf"^{tensor}\.weight$", target) for tensor, target in dict.fromkeys(moved)]
-    rules += [
-        (rf"^blk\.{_any_of(numbers, blocks.num_blocks)}\.{_one_of(names)}\.", target)
-        for (target, numbers), names in names_of.items()
-    ]
+    follows |= {number: buffer[home] for number, home in enumerate(homes)}
+    targets = [buffer[int(d)] for d in placement.device_of_op]
+    rules = _rules(graph, blocks, targets, follows, is_tied=bool(served.get("tied")))
     # llama.cpp knows the cards of --device only: one that rules alone name has no block
     named = sorted({d for d in cards if buffer[d] in {target for _, target in rules}} - set(chain))
     used = [*chain, *named]
@@ -140,6 +125,55 @@ def llama_cpp_arguments(
     if rules:
         arguments += ["--override-tensor", ",".join(f"{pattern}={target}" for pattern, target in rules)]
     return RuntimeArguments("llama.cpp", {}, tuple(arguments), tuple(placement.device_names[d] for d in used))
+
+
+def _rules(
+    graph: OpGraph, blocks: BlockPlacement, target_of_op: Sequence[str], follows: Mapping[int, str], *, is_tied: bool
+) -> list[tuple[str, str]]:
+    """Return patterns of tensors that are elsewhere than what they follow by default, with their buffers.
+
+    `follows` has the buffer of every block, and those of what is before and behind the blocks.
+    """
+    is_file = blocks.stack == FILE_STACK
+    ends: dict[str, str] = {}  # buffer of every tensor outside of the blocks
+    moved: dict[str, str] = {}
+    blocks_of: dict[tuple[str, tuple[str, ...]], list[int]] = {}  # elsewhere than their blocks: by device and names
+    for op in np.flatnonzero((graph.op_weight_bytes > 0) & blocks.is_work).tolist():
+        number, target, name = int(blocks.block_of_op[op]), target_of_op[op], graph.op_names[op]
+        if number >= 0:
+            if target != follows[number]:
+                names = _tensors(graph, number, op, blocks.rest_of_op[op], is_file=is_file)
+                blocks_of.setdefault((target, names), []).append(number)
+            continue
+        tensor = name if is_file else _end_tensor(name, number)
+        if ends.setdefault(tensor, target) != target:
+            raise UnsupportedProblemError(
+                f"llama.cpp has one tensor {tensor}; {name!r} is on {target}, and another op that holds it is on "
+                f"{ends[tensor]}: --pin them to one device"
+            )
+        if target != follows[BEHIND if tensor in _WITH_OUTPUT else number]:
+            moved[tensor] = target
+    if is_tied:
+        if "output" in moved:
+            raise UnsupportedProblemError(
+                "llama.cpp has a head that is the embedding where the last block is, not on "
+                f"{moved['output']}: --pin it there"
+            )
+        if ends.get("token_embd") != ends.get("output"):  # a rule moves both; the table for lookups is on the CPU
+            moved.pop("token_embd", None)
+    names_of: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (target, names), numbers in blocks_of.items():
+        names_of.setdefault((target, tuple(sorted(set(numbers)))), []).extend(names)
+    rules = [(rf"^{re.escape(tensor)}\.weight$", target) for tensor, target in moved.items()]
+    return rules + [
+        (rf"^blk\.{_any_of(numbers, len(follows) - 2)}\.{_one_of(names)}{_ending(*names)}", target)
+        for (target, numbers), names in names_of.items()
+    ]
+
+
+def _ending(*names: str) -> str:
+    """Return a pattern of what follows a name: some of a state-space model have nothing behind them."""
+    return r"(\.|$)" if any(re.fullmatch(r"ssm_[a-z]", name) for name in names) else r"\."
 
 
 def _serving(served: Mapping[str, Any]) -> list[str]:
@@ -158,14 +192,16 @@ def _serving(served: Mapping[str, Any]) -> list[str]:
 
 
 def _home(graph: OpGraph, placement: Placement, inside: np.ndarray[Any, Any], work: np.ndarray[Any, Any]) -> int:
-    """Return the device of a block: that of its attention, which keeps the cache; of most of its work without one."""
-    attention = inside & np.array([op_type == "ScaledDotProductAttention" for op_type in graph.op_types])
+    """Return the device of a block: that of its attention or state, which it keeps; of most of its work without one."""
+    attention = inside & np.isin(graph.op_types, KEEPING)
     at = placement.device_of_op[attention if attention.any() else inside & work]
     return int(np.bincount(at).argmax())
 
 
-def _tensors(graph: OpGraph, number: int, rest: str) -> tuple[str, ...]:
-    """Return the names of the tensors of a block that an op holds."""
+def _tensors(graph: OpGraph, number: int, op: int, rest: str, *, is_file: bool) -> tuple[str, ...]:
+    """Return the names of the tensors of a block that an op holds; an op of a file is called as its tensor."""
+    if is_file and graph.op_types[op] not in KEEPING:
+        return (rest,)
     path = next((path for path in GGUF_TENSORS if re.fullmatch(rf"{re.escape(path)}(\.[a-z_]+)?(#\d+)?", rest)), None)
     if path is None:
         raise UnsupportedProblemError(
@@ -190,7 +226,7 @@ def _any_of(numbers: Sequence[int], num_blocks: int) -> str:
 
 def _one_of(names: Sequence[str]) -> str:
     """Return a pattern of these texts."""
-    names = list(dict.fromkeys(names))
+    names = [re.escape(name) for name in dict.fromkeys(names)]
     if _EXPERTS.issubset(names):
         names = [*(name for name in names if name not in _EXPERTS), _ALL_EXPERTS]
     return names[0] if len(names) == 1 else f"({'|'.join(names)})"

@@ -17,6 +17,9 @@ from placekit.model.errors import InvalidProblemError
 PREDICTING = "multi-token prediction"
 """Beginning of the kind of blocks that predict further tokens."""
 
+_LEFT_OUT = frozenset({"deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_k25", "youtu", "ernie4_5_moe", "minimax_m2"})
+"""Families of transformers whose blocks of multi-token prediction llama.cpp's converter leaves out."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -137,6 +140,17 @@ class ModelDescription:
         for block in self.blocks:
             yield from block.parts
         yield from self.back
+
+    @property
+    def further_in_gguf(self) -> int:
+        """Number of blocks of multi-token prediction that a GGUF file of the model has: llama.cpp counts them."""
+        return 0 if self.family in _LEFT_OUT else len(self.speculative)
+
+    @property
+    def is_tied(self) -> bool:
+        """True if the head is the embedding."""
+        heads = {part.path for part in self.back if part.is_last}
+        return any(heads.intersection(paths) for _, _, paths in self.shared)
 
     @property
     def parameters(self) -> int:

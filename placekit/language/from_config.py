@@ -35,6 +35,8 @@ _QUANTISED = ("quantization_config", "compression_config", "quantization")
 _TOWER = re.compile(r"vision|visual|audio|image|speech|video|multi_?modal|projector|aligner|tower|connector", re.I)
 _HEAD = re.compile(r"(lm_head|embed_out|output_projection|^output|head[^.]*)$")
 _DTYPE_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
+_FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+"""Names of the number of blocks of multi-token prediction."""
 _ENCODERS = re.compile(
     r"For(MaskedLM|PreTraining|SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice|"
     r"ImageClassification|NextSentencePrediction|SemanticSegmentation|ObjectDetection)$"
@@ -206,11 +208,18 @@ def _describe(
         state = part.path
     users = reader.users.values()
     shared = [(num_bytes, size, tuple(dict.fromkeys(paths))) for num_bytes, size, paths in users if len(set(paths)) > 1]
-    further = getattr(text, "num_nextn_predict_layers", 0) or 0
+    owners = (text, values, values.get("text_config"))
+    further = next((count for each in owners for key in _FURTHER if (count := _told(each, key))), 0)
     return ModelDescription(
         name, model.config.model_type, int(text.hidden_size), int(text.vocab_size),
         stored, tuple(front), tuple(blocks), tuple(ends), _speculative(blocks, further), tuple(shared), tuple(notes),
     )  # fmt: skip
+
+
+def _told(owner: Any, key: str) -> int:
+    """Return a number of a configuration, an object or a dictionary; 0 without it."""
+    found = owner.get(key) if isinstance(owner, dict) else getattr(owner, key, None)
+    return found if isinstance(found, int) else 0
 
 
 def _outside(reader: BlockReader, model: Any, stack: str) -> tuple[list[Part], list[Part], str]:

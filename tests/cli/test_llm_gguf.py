@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf_headers import attention, experts, feed_forward, write_header, write_model
+from llama_layers import devices_of_layers
 
-gguf = pytest.importorskip("gguf")
+pytest.importorskip("gguf")
 
 PC = """
 [[device]]
@@ -34,29 +37,13 @@ def pc(tmp_path: Path) -> Path:
     return path
 
 
-def write(path: Path, more: dict[str, tuple[int, ...]] | None = None) -> None:
-    """Write the header of a small model; `more` are further tensors."""
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(2)
-    writer.add_embedding_length(4096)
-    writer.add_head_count(32)
-    writer.add_head_count_kv(8)
-    shapes: dict[str, tuple[int, ...]] = {"token_embd": (4096, 32000), "output_norm": (4096,), "output": (4096, 32000)}
-    for block in range(2):
-        shapes |= {
-            f"blk.{block}.{name}": shape
-            for name, shape in {
-                "attn_norm": (4096,), "attn_q": (4096, 4096), "attn_k": (4096, 1024), "attn_v": (4096, 1024),
-                "attn_output": (4096, 4096), "ffn_norm": (4096,), "ffn_up": (4096, 14336), "ffn_down": (14336, 4096),
-            }.items()
-        }  # fmt: skip
-    for name, shape in {**shapes, **(more or {})}.items():
-        data = shape[::-1]
-        writer.add_tensor_info(f"{name}.weight", data, gguf.np.dtype("float16"), 2 * int(gguf.np.prod(shape)))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    writer.close()
+HIDDEN = 4096
+KEYS: dict[str, Any] = {
+    ".embedding_length": HIDDEN, ".attention.head_count": 32, ".attention.head_count_kv": 8,
+    ".feed_forward_length": 14336,
+}  # fmt: skip
+PLAIN = attention(HIDDEN, 32, 8, 128) | feed_forward(HIDDEN, 14336)
+MIXTURE = attention(HIDDEN, 32, 8, 128) | experts(HIDDEN, 2048, 8)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +58,9 @@ def test_names_of_a_file_never_collide_with_ours(
     call: Callable[..., Any], pc: Path, tmp_path: Path, more: dict[str, tuple[int, ...]]
 ) -> None:
     """A file may call its tensors as it likes: there is a plan, and the line of llama.cpp has all blocks."""
-    write(tmp_path / "small.gguf", more)
+    tensors = {"token_embd": (HIDDEN, 32000), "output_norm": (HIDDEN,), "output": (HIDDEN, 32000)} | more
+    tensors |= {f"blk.{number}.{name}": shape for number in range(2) for name, shape in PLAIN.items()}
+    write_header(tmp_path / "small.gguf", "llama", {".block_count": 2, **KEYS}, tensors)
     done = call("llm", "small.gguf", "--platform", pc, "--for", "llama.cpp", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -81,3 +70,101 @@ def test_names_of_a_file_never_collide_with_ours(
     assert values["--n-gpu-layers"] == "3"
     apart = call("llm", "small.gguf", "--platform", pc, "--apart", "--sequences", "2", "--json")
     assert apart.returncode == 0, apart.stderr
+
+
+def assigned(path: Path) -> dict[str, str]:
+    """Return the device of every op of a placement file."""
+    values = json.loads(path.read_text())
+    return {op: device or values["default_device"] for op, device in values["ops"].items()}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_ops_of_a_file_are_tensors_of_llama_cpp(
+    call: Callable[..., Any], pc: Path, tmp_path: Path, *, tied: bool
+) -> None:
+    """Any op of a plan op by op can be told: by the tensor's own name, also with all blocks and all experts."""
+    write_model(tmp_path / "moe.gguf", "qwen3moe", KEYS | {".expert_used_count": 2}, [MIXTURE] * 3, tied=tied)
+    pins = {"*exps*": "CPU", "*attn*": "GPU", "*ffn_norm": "CPU", "*ffn_gate_inp": "GPU", "output": "GPU"}
+    done = call(
+        "llm", "moe.gguf", "--platform", pc, "--granularity", "op", "--contiguity", "none", "--problem", "p.json",
+        *(word for pattern, device in pins.items() for word in ("--pin", f"{pattern}={device}")),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = call("export", "p.json", "moe.placement.json", "--to", "llama.cpp", "--json")
+    assert done.returncode == 0, done.stderr
+    words = json.loads((tmp_path / "p.llama.cpp.json").read_text())["arguments"]
+    rules = dict(rule.rpartition("=")[::2] for rule in dict(pairwise(words))["--override-tensor"].split(","))
+    homes = dict(enumerate(devices_of_layers(words, 3)))
+    placed = assigned(tmp_path / "moe.placement.json")
+    assert placed["blk.1.ffn_norm"] == "CPU"
+    for op, device in placed.items():
+        found = re.match(r"blk\.(\d+)\.(ffn|attn_[kqvon]\w*)", op)
+        home = homes[int(found[1])] if found else homes[3] if op.startswith("output") else "CPU"
+        if (found and "add" not in op) or op.startswith(("output", "token")):
+            at = next((buffer for pattern, buffer in rules.items() if re.search(pattern, f"{op}.weight")), home)
+            if not (tied and op == "token_embd"):
+                assert at == ("CPU" if device == "CPU" else "CUDA0"), op
+
+
+def test_a_head_that_is_the_embedding_follows_the_last_block(
+    call: Callable[..., Any], pc: Path, tmp_path: Path
+) -> None:
+    """No rule can move it, since the embedding has the same name: the export says so."""
+    write_model(tmp_path / "tied.gguf", "qwen3moe", KEYS | {".expert_used_count": 2}, [MIXTURE] * 3, tied=True)
+    done = call(
+        "llm", "tied.gguf", "--platform", pc, "--granularity", "op", "--contiguity", "none", "--problem", "p.json",
+        "--pin", "output=CPU", "--pin", "*attn*=GPU",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = call("export", "p.json", "tied.placement.json", "--to", "llama.cpp")
+    assert done.returncode == 2
+    assert "a head that is the embedding where the last block is, not on CPU" in done.stderr
+
+
+CONFIG = {
+    "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "hidden_size": 1024, "intermediate_size": 2048,
+    "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 32000,
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 512,
+    "first_k_dense_replace": 1, "num_nextn_predict_layers": 1, "torch_dtype": "bfloat16",
+}  # fmt: skip
+DEEPSEEK = CONFIG | {
+    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 64, "q_lora_rank": 64,
+    "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+TWO_CARDS = """
+[[device]]
+name = "GPU"
+kind = "rtx4090"
+count = 2
+memory = "{memory} MiB"
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "further", "memory"),
+    [(None, 1, 1900), (CONFIG, 1, 200), (DEEPSEEK, 0, 165)],
+    ids=["a file", "a configuration", "left out"],
+)
+def test_lines_count_the_block_of_multi_token_prediction(
+    call: Callable[..., Any], tmp_path: Path, config: dict[str, Any] | None, further: int, memory: int
+) -> None:
+    """Llama.cpp counts it where the file has it: the converter leaves it out of files of DeepSeek V3."""
+    if config is None:
+        keys = KEYS | {".expert_used_count": 2, ".nextn_predict_layers": 1}
+        write_model(tmp_path / "model.gguf", "glm4moe", keys, [MIXTURE] * 5)
+    else:
+        pytest.importorskip("transformers")
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "cards.toml").write_text(TWO_CARDS.format(memory=memory))
+    name = "model.gguf" if config is None else "model"
+    done = call("llm", name, "--platform", "cards.toml", "--for", "llama.cpp", "--json")
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(json.loads(done.stdout)["launch"][0])
+    assert dict(pairwise(words))["--n-gpu-layers"] == str(4 + further + 1)
+    stem = "blk." if config is None else "model.layers."
+    placed = assigned(tmp_path / "model.placement.json")
+    homes = [next(device for op, device in placed.items() if op.startswith(f"{stem}{block}.")) for block in range(4)]
+    assert len(set(homes)) == 2
+    found = devices_of_layers(words, 4 + further)
+    assert found[:4] == [f"CUDA{home[-1]}" for home in homes]
