@@ -12,6 +12,7 @@ from placekit.cli.console import print_json, print_line
 from placekit.cli.options import JsonOption, QuestionArgument
 from placekit.cli.parameters import SEARCH, option
 from placekit.cli.task import TaskOptions
+from placekit.io.reading import read_json
 from placekit.io.result_json import read_result
 from placekit.verification.verify import verify as verify_result
 
@@ -38,7 +39,7 @@ def verify(
     file = result_file(file)
     result = read_result(file)
     problem = answered_problem(file, result, model, asked)
-    found = verify_result(result, problem, max_steps=steps)
+    found = verify_result(result, problem, max_steps=steps, document=read_json(file))
     if as_json:
         print_json(found.to_dict())
     else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -12,7 +13,8 @@ from placekit.model.errors import InvalidCertificateError
 from placekit.model.reprs import short_repr
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency
 from placekit.solve.certificates import Certificate, Prices
-from placekit.solve.result import SOLVER_TOLERANCE, Status
+from placekit.solve.result import MOST_DIFFERENCES, SOLVER_TOLERANCE, Status
+from placekit.verification.derived import differences
 from placekit.verification.exact import ExactProblem, rounded
 from placekit.verification.exhaustive import MAX_STEPS, enumerate_all
 from placekit.verification.heads import longest_path
@@ -93,7 +95,9 @@ class Verification:
         return "\n".join(f"{check.subject:<{width}}  {check.outcome:<7}  {check.detail}" for check in self.checks)
 
 
-def verify(result: Result, problem: Problem, *, max_steps: int = MAX_STEPS) -> Verification:
+def verify(
+    result: Result, problem: Problem, *, max_steps: int = MAX_STEPS, document: Mapping[str, Any] | None = None
+) -> Verification:
     """Check `result` against `problem` without trusting the method that made it.
 
     The placement is scored by a second judge, in exact arithmetic; every constraint is looked at. The bound is checked
@@ -109,6 +113,8 @@ def verify(result: Result, problem: Problem, *, max_steps: int = MAX_STEPS) -> V
         The problem that it is said to be of.
     max_steps
         Steps of the enumeration at most; 0 for none.
+    document
+        JSON values of the result's file, whose fields are compared with those that follow; those of `result` if None.
 
     Raises
     ------
@@ -142,6 +148,7 @@ def verify(result: Result, problem: Problem, *, max_steps: int = MAX_STEPS) -> V
         checks.append(_status(result, value, max(gap, 0.0)))
     elif result.status is Status.OPTIMAL:
         checks.append(Check("status", Outcome.FAILED, "optimal, without an objective that holds and a bound"))
+    checks.append(_fields(result.to_dict() if document is None else document, result, problem))
     return Verification(
         tuple(checks),
         None if value is None else rounded(value),
@@ -331,6 +338,13 @@ def _all_bytes(exact: ExactProblem) -> Prices:
     variant = exact.problem.objective.to_dict()
     nothing = ((0.0,) * (2 if variant.get("schedule") == "gpipe" else 1),)
     return Prices((0,) * exact.num_devices, nothing, nothing, (1.0,))
+
+
+def _fields(document: Mapping[str, Any], result: Result, problem: Problem) -> Check:
+    found = list(itertools.islice(differences(document, result, problem), MOST_DIFFERENCES))
+    if found:
+        return Check("fields", Outcome.FAILED, "; ".join(found))
+    return Check("fields", Outcome.CHECKED, "gap, loads, trace and verdict follow from the rest")
 
 
 def _status(result: Result, value: Fraction, gap: float) -> Check:

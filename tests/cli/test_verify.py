@@ -81,3 +81,17 @@ def test_other_costs_are_named(call: Call, diamond_file: Path) -> None:
     done = call("verify", "diamond.result.json", diamond_file)
     assert done.returncode == 2
     assert f"the result is of problem {document['problem_hash']}" in done.stderr
+
+
+def test_a_forged_gap_ends_the_command_with_5(call: Call, diamond_file: Path, tmp_path: Path) -> None:
+    """A gap of 13.6 % that the file calls 0 is a failed check, and so is a negative runtime bad input."""
+    assert call("solve", diamond_file, "-o", "d.json").returncode == 0
+    path = tmp_path / "d.result.json"
+    document = json.loads(path.read_text())
+    forged_gap = {"lower_bound": document["objective"] * 0.864, "status": "feasible", "stop_reason": "time", "gap": 0.0}
+    path.write_text(json.dumps(document | forged_gap | {"trace": [], "info": {}}))
+    done = call("verify", "d.result.json", diamond_file)
+    assert done.returncode == 5
+    assert "fields" in done.stdout
+    path.write_text(json.dumps(document | {"runtime_s": -1.0}))
+    assert call("verify", "d.result.json", diamond_file).returncode == 2
