@@ -22,7 +22,8 @@ from placekit.model.graph import all_by, number_by_first, topological_order
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import BatchScore
-from placekit.objectives.makespan.instance import csr_offsets, instance_of
+from placekit.objectives.makespan.arrays import csr_offsets
+from placekit.objectives.makespan.instance import instance_of
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.scoring import batch_score_of
 

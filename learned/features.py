@@ -29,7 +29,8 @@ from placekit.kernels import njit
 from placekit.learned.vocabulary import UNKNOWN_TYPE, type_columns
 from placekit.model.graph import OpGraph, distinct, sum_by
 from placekit.model.problem import Problem
-from placekit.objectives.makespan.instance import csr_offsets, instance_of
+from placekit.objectives.makespan.arrays import csr_offsets
+from placekit.objectives.makespan.instance import instance_of
 
 _COSTS = ("bytes", "flops", "times")
 

@@ -1,6 +1,6 @@
 """Compiled judge of whole batches: how far placements are from feasible, and what would make a pipeline of them.
 
-It takes a :class:`~placekit.objectives.makespan.instance.MakespanInstance`, whose flat arrays fit every objective, and
+It takes a :class:`~placekit.objectives.makespan.arrays.MakespanInstance`, whose flat arrays fit every objective, and
 placements ``[batch, num_ops]``. It runs on one thread: a batch takes less time than a team of threads needs to wake up
 on a machine that does other work.
 """

@@ -297,8 +297,9 @@ def makespan_times(
     kind = it.kind
     ops = range(problem.graph.num_ops)
     position = {op: i for i, op in enumerate(problem.graph.order.tolist())}
+    ranks = upward_ranks(problem) if variant.contention or variant.order == "upward-rank" else []
     if priority is None and variant.order == "upward-rank":
-        priority = [-rank for rank in upward_ranks(problem)]
+        priority = [-rank for rank in ranks]
     needs = {op: {t for t, _, readers in tensors(problem) if op in readers} for op in ops}
     turns = {d: sorted((op for op in ops if device[op] == d), key=lambda op: position[op]) for d in set(device)}
     if step is not None:
@@ -316,7 +317,8 @@ def makespan_times(
             for t, producer, readers in tensors(problem):
                 if producer != op:
                     continue
-                for to in sorted({device[r] for r in readers}):
+                due = {r: (-ranks[r] if variant.contention else 0.0, position[r]) for r in readers}
+                for to in dict.fromkeys(device[r] for r in sorted(readers, key=due.__getitem__)):
                     arrivals[t, to] = now
                     if to != device[op]:
                         leaves = max(now, bus_free[device[op]]) if variant.contention else now

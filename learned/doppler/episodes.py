@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.solvers.makespan.lists.insertion import earliest_gap, fill_gap
 
 FEATURES = 9

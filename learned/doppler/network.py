@@ -44,7 +44,7 @@ from torch_geometric.utils import scatter
 
 from placekit.learned.doppler.episodes import FEATURES
 from placekit.model.graph import sum_by
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
 
 LARGEST_SCORE = 8.0

@@ -31,7 +31,8 @@ from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.kernels import place_by_load
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
-from placekit.objectives.makespan.instance import MakespanInstance, frozen, instance_of
+from placekit.objectives.makespan.arrays import MakespanInstance, frozen
+from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import placed_rank
 from placekit.objectives.makespan.ranks import mean_upward_rank
 from placekit.solvers.generic.coarsen import Contraction, contract

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from placekit.model.problem import Problem
-from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.arrays import MakespanInstance
+from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.ranks import mean_upward_rank
 
 OBJECTIVES = ("serial-latency", "makespan", "throughput")

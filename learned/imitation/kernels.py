@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.kernels import BY_PRIORITY, dispatch
 from placekit.objectives.makespan.orders import placed_rank
 

@@ -30,7 +30,8 @@ from placekit.learned.imitation.kernels import refine_loads, refine_makespan
 from placekit.model.contiguity import Contiguity
 from placekit.model.graph import csr_lists, sum_by
 from placekit.model.problem import Problem
-from placekit.objectives.makespan.instance import MakespanInstance, csr_offsets, frozen, instance_of
+from placekit.objectives.makespan.arrays import MakespanInstance, csr_offsets, frozen
+from placekit.objectives.makespan.instance import instance_of
 
 _POWER = 8
 _TRUST = 0.1

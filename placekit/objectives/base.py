@@ -242,6 +242,10 @@ class Objective(ABC):
         """Return how loads make the objective; None (the default) if it is made of anything else."""
         return None
 
+    def without_queues(self) -> Self:
+        """Return a relaxation that never rises when times fall and the rest stays; by default the objective itself."""
+        return self
+
     def constants_s(self) -> tuple[float, ...] | None:
         """Return what objectives add up beside op and transfer times, in seconds.
 

@@ -1,6 +1,6 @@
 """Compiled sums over whole batches of placements: loads and subgraphs.
 
-All of them take a :class:`~placekit.objectives.makespan.instance.MakespanInstance`, whose flat arrays fit every
+All of them take a :class:`~placekit.objectives.makespan.arrays.MakespanInstance`, whose flat arrays fit every
 objective, and placements ``[batch, num_ops]``. They run on one thread: a batch takes less time than a team of threads
 needs to wake up on a machine that does other work.
 """

@@ -17,11 +17,13 @@ Claim: no placement costs more in the relaxation. If costs are loads:
 3. With :math:`s = 1/2`, :math:`p` of a direct receiver is no less than :math:`c'` of the receiver plus :math:`c'` of
    its sender. One receiver is enough to account for the sender.
 
-If costs are delays (the makespan, :math:`s = 1/2`):
+If costs are delays (the makespan, :math:`s = 1/2`; the relaxation has no contention, since the order in which a device
+sends depends on all times):
 
 1. From device a to b a tensor takes :math:`c'_a + c'_b` in the relaxation. That is at most :math:`c_a + c_b`, the time
    through host memory, and at most :math:`p/2 + p/2`, the time over a direct link.
-2. Let every device run its ops in the same order as in the problem itself. Then the buses send in the same order, too.
+2. Let every device run its ops in the same order as in the problem itself. A transfer leaves when its producer ends,
+   which is as soon as it can.
 3. Every start is a maximum of sums of ops and transfers that are no longer, so no op ends later. The optimum of the
    relaxation is over all orders, and no higher.
 
@@ -74,6 +76,7 @@ def without_links(problem: Problem) -> Problem:
     return problem.replace(
         platform=problem.platform.replace(devices=devices, direct_links=()),
         costs=problem.costs.replace(transfer_time_s=least_transfer_s(problem)),
+        objective=problem.objective.without_queues(),
     )
 
 

@@ -98,9 +98,6 @@ class _Search:
             ops = exact.groups[self.order[at]]
             least = min(sum(exact.ticks(op, d) for op in ops) for d in exact.allowed[self.order[at]])
             self.rest[at] = self.rest[at + 1] + least
-        # receivers of one tensor queue by device number, so with contention no two devices are alike
-        is_fair = not (isinstance(variant, Makespan) and variant.contention)
-        self.alike = exact.alike if is_fair else list(range(exact.num_devices))
         self.most = None if self.below is None else self.below / exact.tick
         self.transfer = exact.transfer
         if exact.has_links:  # at least so much, in half ticks; the judge looks at what is left
@@ -128,9 +125,9 @@ class _Search:
         for d in self.exact.allowed[group]:
             self.spend(1)
             if not self.count[d]:
-                if self.alike[d] in tried:
+                if self.exact.alike[d] in tried:
                     continue
-                tried.add(self.alike[d])
+                tried.add(self.exact.alike[d])
             self.put(group, d, 1)
             if fits(self.used[d], self.exact.limit[d]):
                 yield from self.place(at + 1)

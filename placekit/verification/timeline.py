@@ -2,13 +2,15 @@
 
 Which op a device starts first can hang on a tie, and the objective's rule is about times in double precision: a sum of
 floats may tie with another where the exact sums differ. So the rule is followed in floats, each time one sum
-``start + duration`` as the objective says; the times of the order that comes of it are then added up exactly.
+``start + duration`` as the objective says; the times of the order that comes of it are then added up exactly. Upward
+ranks, by which the receivers of a tensor queue with contention, are floats for the same reason.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from placekit.verification.exact import ExactProblem
@@ -54,9 +56,9 @@ def ordered_finishes(exact: ExactProblem, device: list[int], turn: list[int], ha
         if op in next_op:
             arrive(next_op[op], end[op])
         for t in exact.outputs[op]:
-            readers = sorted(set(exact.readers[t]))
+            readers = set(exact.readers[t])
             at = {d: end[op]}
-            for to in sorted({device[reader] for reader in readers} - {d}):
+            for to in _receivers(exact, device, t, has_contention=has_contention):
                 leaves = max(bus_free[d], end[op]) if has_contention else end[op]
                 at[to] = bus_free[d] = leaves + exact.move(t, d, to)
             for reader in readers:
@@ -68,7 +70,7 @@ def _dispatched(exact: ExactProblem, device: list[int], variant: Makespan) -> li
     """``[num_ops]`` start in seconds, and number among all starts, of every op if no device idles by choice."""
     kind, op_time = exact.kind, exact.problem.costs.op_time_s.tolist()
     move = _moves(exact)
-    rank = _upward_rank(exact, op_time, move) if variant.order == "upward-rank" else None
+    rank = _upward_rank(exact) if variant.order == "upward-rank" else None
     waiting = [len(tensors) for tensors in exact.inputs]
     ready_at = [0.0] * exact.num_ops
     ready: list[list[tuple[float, int, int]]] = [[] for _ in kind]
@@ -86,7 +88,7 @@ def _dispatched(exact: ExactProblem, device: list[int], variant: Makespan) -> li
         is_busy[d] = False
         for t in exact.outputs[op]:
             at = {d: now}
-            for to in sorted({device[reader] for reader in exact.readers[t]} - {d}):
+            for to in _receivers(exact, device, t, has_contention=variant.contention):
                 leaves = max(bus_free[d], now) if variant.contention else now
                 at[to] = bus_free[d] = leaves + move(t, d, to)
             for reader in sorted(set(exact.readers[t])):
@@ -114,6 +116,20 @@ def _dispatched(exact: ExactProblem, device: list[int], variant: Makespan) -> li
                 make_ready(op)
             else:
                 finish(op, now)
+
+
+def _receivers(exact: ExactProblem, device: list[int], t: int, *, has_contention: bool) -> list[int]:
+    """Return the devices that receive a tensor, in the order in which its producer's device sends it."""
+    readers = _readers_by_rank(exact)[t] if has_contention else exact.readers[t]
+    source = device[exact.producer[t]]
+    return [d for d in dict.fromkeys(device[reader] for reader in readers) if d != source]
+
+
+@lru_cache(maxsize=2)
+def _readers_by_rank(exact: ExactProblem) -> list[list[int]]:
+    """``[num_tensors]`` readers by falling upward rank, ties by topological position."""
+    rank = _upward_rank(exact)
+    return [sorted(readers, key=lambda op: (-rank[op], exact.position[op])) for readers in exact.readers]
 
 
 def _moves(exact: ExactProblem) -> Callable[[int, int, int], float]:
@@ -150,10 +166,9 @@ def _mean_move(exact: ExactProblem, move: Callable[[int, int, int], float], t: i
     return total / (exact.num_devices * (exact.num_devices - 1))
 
 
-def _upward_rank(
-    exact: ExactProblem, op_time: list[list[float]], move: Callable[[int, int, int], float]
-) -> list[float]:
+def _upward_rank(exact: ExactProblem) -> list[float]:
     """``[num_ops]`` HEFT's rank: mean op times over supporting kinds, mean transfers over pairs of devices."""
+    op_time, move = exact.problem.costs.op_time_s.tolist(), _moves(exact)
     mean = [_mean_move(exact, move, t) for t in range(len(exact.producer))]
     rank = [0.0] * exact.num_ops
     for op in reversed(exact.in_order):

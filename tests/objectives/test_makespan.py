@@ -17,7 +17,8 @@ import placekit as pk
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Link
 from placekit.objectives import get_objective
-from placekit.objectives.makespan.instance import MakespanInstance, instance_of, make_instance
+from placekit.objectives.makespan.arrays import MakespanInstance
+from placekit.objectives.makespan.instance import instance_of, make_instance
 from placekit.objectives.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
 from placekit.objectives.makespan.simulate import Timeline, simulate, simulate_fifo, simulate_steps, transfers_of
 

@@ -11,7 +11,8 @@ from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
-from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.arrays import MakespanInstance
+from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import BestOrder, placed_rank
 from placekit.objectives.makespan.simulate import simulate
 

@@ -1,6 +1,6 @@
 """Compiled simulators of asynchronous execution: non-delay dispatch, strict orders, and the transfers they make.
 
-All of them take a :class:`~placekit.objectives.makespan.instance.MakespanInstance`. Times that a plain event simulation
+All of them take a :class:`~placekit.objectives.makespan.arrays.MakespanInstance`. Times that a plain event simulation
 computes come out bit by bit, whatever the number of threads: every time is one sum ``start + duration`` or a maximum of
 such sums, never a sum over a set. The kernels are compiled on the first call on a machine and cached on disk after
 that.
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
+from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.heaps import pop, push
-from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.moves import move_s
 
 FIFO = 0
@@ -63,25 +63,24 @@ def _pop_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int) 
 
 
 @njit(inline=True)
-def _sorted_receivers(
+def _queue_receivers(
     instance: MakespanInstance,
     device: NDArray[np.int64],
     tensor: int,
     stamp: NDArray[np.int64],
     found: NDArray[np.int64],
 ) -> int:
-    """Write the devices that receive `tensor`, ascending, into `found`; return how many. `stamp[d] == tensor`: seen."""
-    source = device[instance.producer[tensor]]
+    """Write the devices that receive `tensor` into `found`, first come first; return how many.
+
+    A device comes with the first of its readers whose turn it is. ``stamp[d] == tensor``: seen.
+    """
+    stamp[device[instance.producer[tensor]]] = tensor
     count = 0
     for i in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
-        target = device[instance.readers[i]]
-        if target != source and stamp[target] != tensor:
+        target = device[instance.readers_in_turn[i]]
+        if stamp[target] != tensor:
             stamp[target] = tensor
-            at = count
-            while at > 0 and found[at - 1] > target:
-                found[at] = found[at - 1]
-                at -= 1
-            found[at] = target
+            found[count] = target
             count += 1
     return count
 
@@ -99,7 +98,7 @@ def _send(
 ) -> None:
     """Queue the transfers of `tensor`, produced `now`, on its device's bus; write when each one arrives."""
     source = device[instance.producer[tensor]]
-    for r in range(_sorted_receivers(instance, device, tensor, stamp, receivers)):
+    for r in range(_queue_receivers(instance, device, tensor, stamp, receivers)):
         target = receivers[r]
         begin = max(bus_free[source], now)
         bus_free[source] = begin + move_s(instance, tensor, source, target)
@@ -112,7 +111,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
 
     An op is ready when all its inputs have arrived on its device. All finishes and arrivals of a moment come before
     any start of that moment; an op of zero seconds makes a second round of the same moment. On one device transfers
-    queue in the order in which the ops that produce them finish, then by tensor, then by receiving device.
+    queue in the order in which the ops that produce them finish, then by tensor, then as their readers are in turn.
 
     Parameters
     ----------
@@ -345,7 +344,7 @@ def run_in_order(instance, device, queue, has_contention, start, finish):  # typ
 def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
     instance, device, queue, finish, has_contention, tensor, target, begin, end
 ):
-    """Write every transfer of a run, in the order of `queue`, then of tensors, then of receiving devices.
+    """Write every transfer of a run, in the order of `queue`, then of tensors, then in which the receivers queue.
 
     Parameters
     ----------
@@ -379,7 +378,7 @@ def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument ty
         d = device[op]
         for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
             t = instance.out_tensors[j]
-            for r in range(_sorted_receivers(instance, device, t, stamp, receivers)):
+            for r in range(_queue_receivers(instance, device, t, stamp, receivers)):
                 to = receivers[r]
                 leaves = max(bus_free[d], finish[op]) if has_contention else finish[op]
                 tensor[count], target[count], begin[count] = t, to, leaves

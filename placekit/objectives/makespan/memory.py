@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.graph import sum_by
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.simulate import Timeline, Transfers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placekit.kernels import njit
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 
 
 @njit(inline=True)

@@ -7,9 +7,11 @@ that is produced on device a and read on another device b arrives there
 
 seconds after its producer ends, once, however many ops read it there; on a itself it is there at once. Where a and b
 have a direct link, it arrives after the time that u takes over that link instead. Transfers overlap with compute. With
-`contention` a device sends one transfer at a time, over whatever link, in the order in which its ops end (ties of an
-op's transfers by tensor, then by receiving device); the arrival is the end of the transfer. An op is ready when all its
-inputs have arrived on its device; the objective is the latest finish.
+`contention` a device sends one transfer at a time, over whatever link, in the order in which its ops end; the arrival
+is the end of the transfer. Transfers of one op go by tensor. Those of one tensor go by receiving op: the one of largest
+upward rank first (:mod:`placekit.objectives.makespan.ranks`), ties by topological position, and a device receives the
+tensor when its first such op is due. So the numbers of devices mean nothing, and devices of a kind are alike. An op is
+ready when all its inputs have arrived on its device; the objective is the latest finish.
 
 **Which ready op a device starts.** A placement that carries steps (`Placement.step_of_op`) is run in their order: every
 device starts its ops by (step, topological position), each as soon as the device is free and the op is ready. Devices
@@ -40,8 +42,8 @@ TPDS 13(3), 2002, section 2. Addanki et al., "Placeto", NeurIPS 2019. Yao et al.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +108,10 @@ class Makespan(Objective):
             return simulate_fifo(instance, device_of_op, has_contention=self.contention)
         rank = mean_upward_rank(instance)
         return simulate(instance, device_of_op, -rank, has_contention=self.contention)
+
+    def without_queues(self) -> Self:
+        """Return the objective without contention: in what order a device sends a tensor hangs on all times."""
+        return replace(self, contention=False)
 
     def constants_s(self) -> tuple[float, ...]:
         """Return nothing: only times are added up."""

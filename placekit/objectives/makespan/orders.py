@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.arrays import MakespanInstance
+from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.kernels import BY_PRIORITY, FIFO, dispatch
 from placekit.objectives.makespan.moves import move_s
 from placekit.objectives.makespan.ranks import mean_upward_rank

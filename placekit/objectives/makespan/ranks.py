@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import FEW_OPS, interpreted, njit
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 
 
 def mean_time_s(instance: MakespanInstance) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.kernels import FEW_OPS, interpreted
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.kernels import BY_PRIORITY, FIFO, dispatch, list_transfers, run_in_order
 
 
@@ -25,7 +25,7 @@ class Timeline(NamedTuple):
 
 
 class Transfers(NamedTuple):
-    """The transfers of a run, in the order in which their producers start, then by tensor, then by receiving device."""
+    """The transfers of a run, as their producers start, then by tensor, then as the receivers of a tensor queue."""
 
     # tensor, target: ``[M]`` tensor that moves, and device that receives it
     tensor: NDArray[np.int64]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.moves import move_s
 
 
@@ -106,14 +106,11 @@ def best_order(
             chosen[depth] = -1
         for i in range(instance.out_offsets[v], instance.out_offsets[v + 1]):
             t = instance.out_tensors[i]
-            for to in range(num_devices):
-                is_read = False
-                for j in range(instance.reader_offsets[t], instance.reader_offsets[t + 1]):
-                    is_read = is_read or device[instance.readers[j]] == to
-                if not is_read:
-                    continue
-                if to == d:
-                    arrival[t, to] = end
+            arrival[t] = -1.0
+            arrival[t, d] = end
+            for j in range(instance.reader_offsets[t], instance.reader_offsets[t + 1]):
+                to = device[instance.readers_in_turn[j]]
+                if arrival[t, to] >= 0.0:
                     continue
                 leaves = max(end, bus[depth, d]) if has_contention else end
                 arrives = leaves + move_s(instance, t, d, to)

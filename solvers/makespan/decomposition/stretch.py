@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 from placekit.model.graph import number_by_first, sum_by
-from placekit.objectives.makespan.instance import csr_offsets, frozen
+from placekit.objectives.makespan.arrays import csr_offsets, frozen
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
 
 
@@ -96,6 +96,7 @@ def cut_stretch(
                     producer=producer,
                     reader_offsets=csr_offsets(of_tensor, len(tensors)),
                     readers=readers,
+                    readers_in_turn=readers,  # a stretch knows no contention
                     transfer_s=instance.transfer_s[tensors],
                     direct_s=instance.direct_s[tensors],
                 )

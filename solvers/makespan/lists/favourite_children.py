@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.arrays import MakespanInstance
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
+from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.heaps import pop, push
-from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.objectives.makespan.moves import move_s
 
 

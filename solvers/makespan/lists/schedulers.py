@@ -24,7 +24,8 @@ from placekit.model.graph import sum_by
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan
-from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.arrays import MakespanInstance
+from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.ranks import (
     mean_time_s,
     mean_transfer_s,

@@ -10,7 +10,8 @@ schedule form a sequence whose schedule ends no op later. Non-delay schedules al
 One pass over the sequence computes the schedule, without an event queue:
 :math:`s_v = \max(free_{d(v)}, \max_u arrival(u, d(v)))`.
 
-With contention the bus of a device takes the tensors in the order in which their producers stand in the sequence.
+With contention the bus of a device takes the tensors in the order in which their producers stand in the sequence, and
+sends each to its receivers in the order of :mod:`placekit.objectives.makespan.objective`.
 
 Shapes
 ------
@@ -27,7 +28,8 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.model.graph import sum_by
 from placekit.model.problem import Problem
-from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.arrays import MakespanInstance
+from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.ranks import upward_rank
 
 
@@ -170,15 +172,16 @@ def send(
     bus: NDArray[np.float64],
     arrival_s: NDArray[np.float64],
 ) -> None:
-    """Put what op `v` wrote on the bus of its device, tensors and receivers by rising index; -1 = not sent there."""
+    """Put what op `v` wrote on the bus of its device: tensors by index, receivers by rank; -1 = not sent there."""
     a = device[v]
     for j in range(flat.instance.out_offsets[v], flat.instance.out_offsets[v + 1]):
         t = flat.instance.out_tensors[j]
         arrival_s[t] = -1.0
         for i in range(flat.instance.reader_offsets[t], flat.instance.reader_offsets[t + 1]):
-            arrival_s[t, device[flat.instance.readers[i]]] = 0.0
-        for d in range(len(bus)):
-            if d != a and arrival_s[t, d] == 0.0:
+            d = device[flat.instance.readers_in_turn[i]]
+            if d == a:
+                arrival_s[t, d] = 0.0
+            elif arrival_s[t, d] < 0.0:
                 bus[a] = max(bus[a], finish) + link(flat, t, a, d)
                 arrival_s[t, d] = bus[a]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.objectives.makespan.instance import frozen
+from placekit.objectives.makespan.arrays import frozen
 from placekit.objectives.makespan.ranks import mean_upward_rank
 from placekit.objectives.makespan.simulate import simulate, simulate_fifo, simulate_steps
 from placekit.solve.method import Run
