@@ -143,10 +143,9 @@ def predict(row: Measurement, kernels: Kernels = LLAMA_CPP) -> ServingReport:
     shape = get_decoder(None, {str(key): value for key, value in row.shape.items()})
     model = scaled_to_file(describe_decoder(shape, "f16", row.model), row.file_bytes)
     machine = machine_of_row(row)
-    specs = machine.specs(kernels)
-    platform = machine.platform(kernels)
+    costs = Analytic(machine.specs(kernels))
+    platform = costs.with_links(machine.platform())
     unlimited = platform.replace(devices=tuple(replace(each, memory_bytes=None) for each in platform.devices))
-    costs = Analytic(specs)
     serving = Serving(
         row.prompt_tokens, row.generated_tokens, row.tokens_before + row.prompt_tokens + row.generated_tokens,
         chunk=row.ubatch,

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, tell
+from placekit.cli.machine_line import CardsOptions
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import OUTPUT, option
 from placekit.cli.render import fact_lines, paragraphs, plain_table, platform_table
@@ -25,18 +26,31 @@ from placekit.model.sizes import format_bytes, format_seconds
 
 
 def devices(
+    *,
+    line: CardsOptions,
     output: Path | None = option(
         None, "Write the suggested platform (.toml).", "FILE", names="--output -o", panel=OUTPUT
     ),
     has_table: bool = option(False, "List cards and processors that are known by name instead.", names="--table"),
     as_json: JsonOption = False,
 ) -> None:
-    """List the OpenVINO devices, the CPU cores and the memory of this machine, and suggest a platform."""
+    """List the OpenVINO devices, the CPU cores and the memory of this machine, and suggest a platform.
+
+    With --cards or --ram, describe the machine that they name instead.
+    """
     if has_table:
         tell(as_json, _known(), _known_tables())
         return
     if output is not None:
         check_writable(output)
+    if line.is_given:
+        named = line.platform()
+        if output is not None:
+            write_platform(named, output)
+        wrote = {} if output is None else {"wrote platform": str(output)}
+        parts = paragraphs(platform_table(named), fact_lines(wrote) if wrote else None)
+        tell(as_json, {"platform": _devices_told(named), "files": wrote}, parts)
+        return
     found, suggested = available_devices(), default_platform()
     if output is not None:
         write_platform(suggested, output)
@@ -82,12 +96,16 @@ def _machine() -> dict[str, Any]:
 
 
 def _document(found: tuple[AvailableDevice, ...], suggested: Platform) -> dict[str, Any]:
-    told = ("name", "kind", "memory_bytes", "is_host", "openvino", "cores", "properties")
     return {
         "machine": _machine(),
         "devices": [_plain(vars(device)) for device in found],
-        "suggested_platform": [{name: _plain(getattr(each, name)) for name in told} for each in suggested.devices],
+        "suggested_platform": _devices_told(suggested),
     }
+
+
+def _devices_told(platform: Platform) -> list[dict[str, Any]]:
+    told = ("name", "kind", "memory_bytes", "is_host", "openvino", "cores", "properties")
+    return [{name: _plain(getattr(each, name)) for name in told} for each in platform.devices]
 
 
 def _plain(value: Any) -> Any:

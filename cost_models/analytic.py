@@ -149,6 +149,13 @@ class Analytic:
                 chosen[device.kind] = spec.as_set(device)
         return chosen
 
+    def with_links(self, platform: Platform) -> Platform:
+        """Return the platform with the link of its spec for every kind that has none."""
+        specs = self.spec_of_kind(platform)
+        hosts = {device.kind for device in platform.devices if device.is_host}
+        links = {kind: spec.link for kind, spec in specs.items() if spec.link is not None and kind not in hosts}
+        return platform.replace(links={**links, **platform.links})
+
     def cost_table(
         self, source: ModelSource | OpGraph, platform: Platform, *, progress: Progress | None = None
     ) -> CostTable:

@@ -24,6 +24,9 @@ from placekit.model.platform import Device, Platform
 
 HOST = "CPU"
 """Name and kind of the host of a machine in a line."""
+_HOST_FIELDS = (
+    "dense_flops_per_s", "depthwise_flops_per_s", "other_flops_per_s", "memory_bandwidth_bytes_per_s", "op_overhead_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Machine:
         found = {kind: card_spec(card, kernels) for kind, card in zip(self.kinds, self.cards, strict=True)}
         return found if self.ram is None else {HOST: processor_spec(self.processor, self.ram, kernels), **found}
 
-    def platform(self, kernels: Kernels = GENERAL) -> Platform:
-        """Return the devices, with the memory and the links of their data sheets."""
+    def platform(self) -> Platform:
+        """Return the devices with the memory of their data sheets; links are those of the specs that costs take."""
         numbers, counts, devices = Counter[str](), Counter(self.kinds), []
         if self.ram is not None:
             devices.append(Device(HOST, HOST, memory_bytes=self.ram.memory_bytes, is_host=True))
@@ -57,9 +60,12 @@ class Machine:
             name = kind if counts[kind] == 1 else f"{kind}.{numbers[kind]}"
             numbers[kind] += 1
             devices.append(Device(name, kind, memory_bytes=card.memory_bytes))
-        specs = self.specs(kernels)
-        links = {kind: spec.link for kind, spec in specs.items() if spec.link is not None}
-        return Platform(tuple(devices), links, spec_of_kind={kind: kind for kind in self.kinds})
+        named, own = {kind: kind for kind in self.kinds}, {}
+        if self.ram is not None:
+            spec = processor_spec(self.processor, self.ram)
+            named[HOST] = spec.name
+            own[spec.name] = {key: getattr(spec, key) for key in _HOST_FIELDS}
+        return Platform(tuple(devices), spec_of_kind=named, specs=own)
 
 
 def machine_of(cards: str | Sequence[str], ram: str | None = None, processor: str | None = None) -> Machine:

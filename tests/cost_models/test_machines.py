@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from placekit.cli.main import app
 from placekit.cost_models.analytic import Analytic
-from placekit.cost_models.cards import LLAMA_CPP
+from placekit.cost_models.cards import GENERAL, LLAMA_CPP, get_card
+from placekit.cost_models.device_table import card_spec
 from placekit.cost_models.machines import machine_of
+from placekit.io.platform_toml import read_platform, write_platform
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 
 def test_cards_and_memory_make_a_platform() -> None:
     """Every card has its memory and its link; equal cards are of one kind."""
     machine = machine_of("RTX 4090, 2x RTX 3060", "96 GB DDR5-5600 x2", "Ryzen 9 7950X")
-    platform = machine.platform(LLAMA_CPP)
+    platform = Analytic(machine.specs(LLAMA_CPP)).with_links(machine.platform())
     assert platform.device_names == ("CPU", "rtx-4090", "rtx-3060-12-gb.0", "rtx-3060-12-gb.1")
     assert [device.memory_bytes for device in platform.devices] == [96 * 2**30, 24 * 2**30, 12 * 2**30, 12 * 2**30]
     assert set(platform.links) == {"rtx-4090", "rtx-3060-12-gb"}
@@ -27,3 +33,31 @@ def test_a_machine_without_anything_is_refused() -> None:
         machine_of("")
     with pytest.raises(UnknownNameError, match="no card '3 RTX 4090'"):
         machine_of("3 RTX 4090")
+
+
+def test_a_machine_is_written_as_a_file(tmp_path: Path) -> None:
+    """The file has the host's rates, and cards by name, so that every runtime's kernels have their own."""
+    written = machine_of("RTX 3090", "64 GB DDR4-3200 x2").platform()
+    write_platform(written, tmp_path / "machine.toml")
+    read = read_platform(tmp_path / "machine.toml")
+    assert read == written
+    for kernels in (GENERAL, LLAMA_CPP):
+        specs = Analytic.from_platform_file(read, kernels).spec_of_kind(read)
+        assert specs["rtx-3090"] == card_spec(get_card("RTX 3090"), kernels)
+        assert specs["CPU"].memory_bandwidth_bytes_per_s == pytest.approx(0.7 * 51.2e9)
+
+
+def test_the_command_describes_a_machine(tmp_path: Path) -> None:
+    """From a line to a platform file that plans read."""
+    path = str(tmp_path / "machine.toml")
+    run = CliRunner()
+    told = run.invoke(app, ["devices", "--cards", "2x RTX 3090", "--ram", "64 GB DDR4-3200 x2", "-o", path])
+    assert told.exit_code == 0, told.output
+    assert read_platform(path).device_names == ("CPU", "rtx-3090.0", "rtx-3090.1")
+    plan = run.invoke(
+        app, ["llm", "mistral-7b", "--platform", path, "--for", "llama.cpp", "-o", str(tmp_path / "p.json")]
+    )
+    assert plan.exit_code == 0, plan.output
+    assert "llama-server -m mistral-7b.gguf" in plan.output
+    wrong = run.invoke(app, ["devices", "--cards", "RTX 4095"])
+    assert isinstance(wrong.exception, UnknownNameError)

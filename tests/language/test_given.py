@@ -25,7 +25,8 @@ SERVING = Serving(512, 64, chunk=128)
 
 def task_on(machine: Machine, model: Decoder = MODEL, serving: Serving = SERVING) -> LanguageTask:
     """Return the task of a model on a machine, with llama.cpp's kernels."""
-    platform, costs = machine.platform(LLAMA_CPP), pk.Analytic(machine.specs(LLAMA_CPP))
+    costs = pk.Analytic(machine.specs(LLAMA_CPP))
+    platform = costs.with_links(machine.platform())
     return decoder_task(model, serving, platform, lambda graph: costs.cost_table(graph, platform))
 
 
@@ -111,7 +112,8 @@ def test_chunks_of_a_prompt_overlap_on_several_cards() -> None:
 def test_a_plan_counts_the_card_that_computes_for_the_host(cards: str) -> None:
     """Large steps are computed on the first card of the chain: costs and chain agree on which one that is."""
     machine = machine_of(cards, "64 GB DDR5-5600 x2")
-    platform, costs = machine.platform(LLAMA_CPP), pk.Analytic(machine.specs(LLAMA_CPP))
+    costs = pk.Analytic(machine.specs(LLAMA_CPP))
+    platform = costs.with_links(machine.platform())
     small = platform.replace(
         devices=tuple(
             each.replace(memory_bytes=each.memory_bytes and each.memory_bytes / 90) for each in platform.devices
