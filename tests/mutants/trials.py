@@ -61,42 +61,51 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def is_noticed(path: Path, source: str, tests: list[str], cpu_s: float) -> bool:
+def is_noticed(path: Path, source: str, files: list[Path], cpu_s: float) -> bool:
     """Return whether tests fail, or take more than `cpu_s` seconds, with another source of a file."""
 
     def trial() -> int:
         sys.meta_path.insert(0, _Finder(path, source))
-        return _run(tests)
+        return any(map(_run, files))
 
     return _forked(trial, cpu_s) != 0
 
 
-def warm_up(tests: list[str], cpu_s: float) -> float | None:
-    """Run the tests unchanged and return their CPU seconds, None if they fail; import the packages that they need."""
+def warm_up(files: list[Path], cpu_s: float) -> dict[Path, float]:
+    """Run files of tests unchanged and return the CPU seconds of each, the quick ones first; import what they need.
+
+    Raises SystemExit if a test fails.
+    """
     with tempfile.NamedTemporaryFile("r+") as told:
 
         def trial() -> int:
-            began_s, status = process_time(), _run(tests)
+            seconds = []
+            for file in files:
+                began_s = process_time()
+                if _run(file):
+                    Path(told.name).write_text(json.dumps(str(file)))
+                    return 1
+                seconds.append(process_time() - began_s)
             names = [
                 name for name, each in sys.modules.items() if "site-packages" in str(getattr(each, "__file__", ""))
             ]
-            Path(told.name).write_text(json.dumps([process_time() - began_s, names]))
-            return status
+            Path(told.name).write_text(json.dumps([seconds, names]))
+            return 0
 
         if _forked(trial, cpu_s) != 0:
-            return None
+            raise SystemExit(f"mutants: a test fails without any change: {told.read()}")
         seconds, names = json.load(told)
     for name in names:
         with suppress(Exception):  # what cannot be imported out of turn, each trial imports by itself
             importlib.import_module(name)
-    return float(seconds)
+    return dict(sorted(zip(files, seconds, strict=True), key=lambda each: each[1]))
 
 
-def _run(tests: list[str]) -> int:
-    """Run tests up to the first that fails, and return pytest's status."""
+def _run(file: Path) -> int:
+    """Run a file of tests up to the first that fails, and return pytest's status."""
     for out in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), out)
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", *tests]))
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", str(file)]))
 
 
 def _forked(work: Callable[[], int], cpu_s: float) -> int:
