@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.io.result_json import read_result, write_result
+from placekit.model.errors import UnsupportedProblemError
 from placekit.model.problem import Problem
 from placekit.solve.certificates import Certificate, NoDevice, Prices
 from placekit.solve.result import Result, Status
+from placekit.verification.exact import ExactProblem
+from placekit.verification.judge import objective
 from placekit.verification.verify import Outcome, certifies, verify
 
 
@@ -158,3 +162,13 @@ def test_infeasibility_is_certified(machines: Problem) -> None:
     assert verify(wrong, small)["infeasible"].outcome is Outcome.FAILED
     said = dataclasses.replace(wrong, certificate=None, problem_hash=machines.content_hash)
     assert "is feasible" in verify(said, machines)["infeasible"].detail
+
+
+def test_an_objective_without_a_formula_is_refused(machines: Problem) -> None:
+    """The checker knows four objectives and scores nothing by guessing; a check that was not made is no check."""
+    exact = ExactProblem.of(machines)
+    strange = dataclasses.replace(exact, problem=SimpleNamespace(objective=SimpleNamespace(name="energy")))
+    with pytest.raises(UnsupportedProblemError, match="no formula for objective 'energy'"):
+        objective(strange, [0, 0, 0, 0])
+    with pytest.raises(KeyError, match="calls"):
+        verify(pk.solve(machines, "greedy"), machines)["calls"]
