@@ -167,7 +167,8 @@ def test_infeasibility_is_certified(machines: Problem) -> None:
 def test_an_objective_without_a_formula_is_refused(machines: Problem) -> None:
     """The checker knows four objectives and scores nothing by guessing; a check that was not made is no check."""
     exact = ExactProblem.of(machines)
-    strange = dataclasses.replace(exact, problem=SimpleNamespace(objective=SimpleNamespace(name="energy")))
+    energy: Any = SimpleNamespace(objective=SimpleNamespace(name="energy"))
+    strange = dataclasses.replace(exact, problem=energy)
     with pytest.raises(UnsupportedProblemError, match="no formula for objective 'energy'"):
         objective(strange, [0, 0, 0, 0])
     with pytest.raises(KeyError, match="calls"):
