@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"  # what is compiled cannot be changed, and what is changed would be compiled
@@ -35,14 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=SECONDS_PER_MUTANT, help="CPU seconds of each (default: 20)")
     parser.add_argument("--tests", nargs="+", type=Path, default=None, help="tests to run (default: those of the room)")
     given = parser.parse_args(arguments)
-    os.nice(10)
+    os.nice(5)
     paths = sorted(given.room.rglob("*.py")) if given.room.is_dir() else [given.room]
     seconds = warm_up(tests_of(given.room) if given.tests is None else given.tests, 20 * given.limit)
     limit_s = max(given.limit, 2 * sum(seconds.values()))
     listed, tally = equivalents(), Counter[str]()
+    files = defaultdict[Path, list[Path]](lambda: list(seconds))  # tests of every source, the likeliest to fail first
     for mutant in draw(paths, given.mutants, given.seed):
         outcome = "equivalent" if (str(mutant.path), mutant.before, mutant.after) in listed else "killed"
-        if outcome == "killed" and not is_noticed(mutant.path, mutant.source, list(seconds), limit_s):
+        if outcome == "killed" and not is_noticed(mutant.path, mutant.source, files[mutant.path], limit_s):
             outcome = "survived"
             print(f"survived: {mutant}", flush=True)
         tally["drawn"] += 1

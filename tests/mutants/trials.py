@@ -62,13 +62,19 @@ def module_of(path: Path) -> str:
 
 
 def is_noticed(path: Path, source: str, files: list[Path], cpu_s: float) -> bool:
-    """Return whether tests fail, or take more than `cpu_s` seconds, with another source of a file."""
+    """Return whether tests fail, or take more than `cpu_s` seconds, with another source of a file.
+
+    The file of tests that fails becomes the first of `files`: it is the one to notice the next change of that source.
+    """
 
     def trial() -> int:
         sys.meta_path.insert(0, _Finder(path, source))
-        return any(map(_run, files))
+        return next((at for at, file in enumerate(files, start=1) if _run(file)), 0)
 
-    return _forked(trial, cpu_s) != 0
+    status = _forked(trial, cpu_s)
+    if status > 0:
+        files.insert(0, files.pop(status - 1))
+    return status != 0
 
 
 def warm_up(files: list[Path], cpu_s: float) -> dict[Path, float]:
