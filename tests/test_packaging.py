@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import requires
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -100,21 +102,40 @@ def test_base_install_has_no_torch() -> None:
     assert not any(line.startswith(("torch", "transformers")) for line in base)
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "tables"])
-def test_make_targets_are_sound(target: str) -> None:
-    """Make can plan every target that the readme names."""
+TARGETS = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_make_targets_call_what_there_is(target: str) -> None:
+    """Make can plan every target, and each module and script that its recipe runs exists."""
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    for module in re.findall(r"bin/python -m (\S+)", done.stdout):
+        own = ROOT / Path(*module.split("."))
+        assert own.is_dir() or own.with_suffix(".py").is_file() or find_spec(module) is not None, module
+    for script in re.findall(r"(?:bin/python |^)([a-z][\w/]*\.(?:py|sh))\b", done.stdout, re.MULTILINE):
+        assert (ROOT / script).is_file(), script
+    for program in re.findall(r"^\.venv/bin/([a-z-]+)", done.stdout, re.MULTILINE):
+        assert Path(sys.executable).with_name(program).is_file(), program
 
 
-def test_ci_runs_make_test() -> None:
-    """The CI script is executable, strict, and runs what a developer runs."""
-    path = ROOT / ".ci" / "run"
-    assert path.stat().st_mode & 0o111
-    text = path.read_text()
-    assert text.startswith("#!/usr/bin/env bash\n")
-    assert "set -euo pipefail" in text
-    assert "make test" in text
+def test_pages_name_targets_that_there_are() -> None:
+    """Every ``make X`` of the readme, CONTRIBUTING.md and the pages is a target."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
+    assert {"test", "demo", "mutants"} <= named <= set(TARGETS)
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_ci_runs_make_test(tmp_path: Path, status: int) -> None:
+    """From any folder, in the root, with nothing else; and its exit status is make's."""
+    make = tmp_path / "make"
+    make.write_text(f'#!/bin/sh\npwd > "{tmp_path}/told"\necho "$@" >> "{tmp_path}/told"\nexit {status}\n')
+    make.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([ROOT / ".ci" / "run"], cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == status
+    assert (tmp_path / "told").read_text().splitlines() == [str(ROOT), "test"]
 
 
 def test_classifiers_are_the_versions_that_ci_tests(project: dict[str, Any]) -> None:
@@ -129,12 +150,37 @@ def test_classifiers_are_the_versions_that_ci_tests(project: dict[str, Any]) -> 
     assert project["project"]["requires-python"] == f">={tested[0]}"
 
 
-def test_hooks_see_the_whole_tree() -> None:
-    """Mypy must not get single files: the top-level folders are subpackages."""
-    text = (ROOT / ".pre-commit-config.yaml").read_text()
-    assert "pass_filenames: false" in text
-    for hook in ("ruff-check", "ruff-format", "mypy", "end-of-file-fixer"):
-        assert f"id: {hook}" in text
+def test_hooks_find_what_make_test_would(tmp_path: Path) -> None:
+    """Each hook fails on a file of its own fault; mypy gets no file, since the top-level folders are subpackages."""
+    (tmp_path / ".pre-commit-config.yaml").write_bytes((ROOT / ".pre-commit-config.yaml").read_bytes())
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("ruff", "end-of-file-fixer"):
+        (programs / name).symlink_to(Path(sys.executable).with_name(name))
+    (programs / "mypy").write_text('#!/bin/sh\n[ "$*" = "--strict" ] && echo whole tree && exit 1\n')
+    (programs / "mypy").chmod(0o755)
+    faults = {
+        "ruff-check": "import undefined_in_tests\n\nundefined()\n",
+        "ruff-format": "a =  1\n",
+        "mypy": "a = 1\n",
+        "end-of-file-fixer": "a = 1",
+    }
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for hook, text in faults.items():
+        (tmp_path / "fault.py").write_text(text)
+        subprocess.run(["git", "add", "fault.py", ".pre-commit-config.yaml"], cwd=tmp_path, check=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "pre_commit", "run", hook, "--all-files"],
+            cwd=tmp_path,
+            env=os.environ | {"PRE_COMMIT_HOME": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "Failed" in done.stdout
+        assert ("whole tree" in done.stdout) == (hook == "mypy")
+        assert ((tmp_path / "fault.py").read_text() != text) == (hook != "mypy")
 
 
 def test_text_files_end_with_one_newline() -> None:

@@ -35,9 +35,11 @@ def without_times(text: str) -> str:
     return re.sub(r", \d+\.\d\d s$", ", ? s", text, flags=re.MULTILINE)
 
 
-def test_readme_has_snippets() -> None:
-    """There is an executed snippet, so that the tests below are about something."""
-    assert len(followed_by_output()) >= 1
+def test_what_a_snippet_prints_stands_below_it() -> None:
+    """No snippet prints without being run by the test below."""
+    printing = [code for language, code, _, _ in BLOCKS if language == "python" and "print(" in code]
+    assert printing
+    assert printing == [code for code, _ in followed_by_output()]
 
 
 @pytest.mark.parametrize(("code", "output"), followed_by_output())

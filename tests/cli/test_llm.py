@@ -171,35 +171,48 @@ def test_bad_input(call: Callable[..., Any], cluster: Path, arguments: tuple[str
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("runtime", "told"),
-    [
-        ("vllm", "VLLM_PP_LAYER_PARTITION="),
-        ("megatron", "'E"),
-        ("llama.cpp", "--tensor-split"),
-        ("sglang", "SGLANG_PP_LAYER_PARTITION="),
-        ("tensorrt-llm", "--pp_size"),
-        ("torchtitan", "--parallelism.pipeline_parallel_degree"),
-        ("device-map", "device map"),
-        ("accelerate", "device map"),
-    ],
-)
-def test_placements_go_to_other_runtimes(call: Callable[..., Any], cluster: Path, runtime: str, told: str) -> None:
-    """From the problem file, without a model."""
+MODULES = [f"layers.{layer}" for layer in range(8)]
+DEVICE_MAP = {
+    "model.embed_tokens": 0,
+    **{f"model.layers.{layer}": 0 if layer < 3 else 2 for layer in range(8)},
+    "model.norm": 2,
+    "lm_head": 2,
+}
+STAGES: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "vllm": lambda written: written["environment"]["VLLM_PP_LAYER_PARTITION"] == "3,5",
+    "sglang": lambda written: written["environment"]["SGLANG_PP_LAYER_PARTITION"] == "3,5",
+    "tensorrt-llm": lambda written: written["config"]["pp_partition"] == [3, 5],
+    "megatron": lambda written: written["arguments"][-1] == "Et*3|t*5L",
+    "llama.cpp": lambda written: "3,6" in written["arguments"],  # the output is on the last device, like a ninth block
+    "torchtitan": lambda written: (
+        written["config"]["parallelism"]["module_fqns_per_model_part"]
+        == [["tok_embeddings", *MODULES[:3]], [*MODULES[3:], "norm", "output"]]
+    ),
+    "device-map": lambda written: written == DEVICE_MAP,
+    "accelerate": lambda written: written == DEVICE_MAP,
+}
+"""Whether a file says: three blocks on the first device, five on the third."""
+
+
+@pytest.mark.parametrize("runtime", STAGES)
+def test_placements_go_to_other_runtimes(call: Callable[..., Any], cluster: Path, runtime: str) -> None:
+    """From the problem file, without a model: every block is in the stage in which the placement has it."""
     done = call("llm", *NUMBERS, "--platform", cluster, "--problem", "llm.problem.json")
     assert done.returncode == 0, done.stderr
-    done = call("export", "llm.problem.json", "llm.placement.json", "--to", runtime, "--force")
+    path = Path("llm.placement.json")
+    placement = json.loads(path.read_text())
+    first = ("model.embed_tokens", "model.layers.0.", "model.layers.1.", "model.layers.2.")
+    placement["ops"] = {op: "big" if op.startswith(first) else "small.1" for op in placement["ops"]}
+    path.write_text(json.dumps(placement))
+    done = call("export", "llm.problem.json", path, "--to", runtime, "--force")
     assert done.returncode == 0, done.stderr
-    assert told in done.stdout
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 80  # a command that is copied stays on one line, the last
     written = json.loads(Path(f"llm.{runtime}.json").read_text())
-    assert "arguments" in written or written.keys() <= {
-        "",
-        "model.embed_tokens",
-        "model.layers",
-        "model.norm",
-        "lm_head",
-    }
+    assert STAGES[runtime](written), written
+    if runtime not in ("device-map", "accelerate"):
+        assert written["devices"] == ["big", "small.1"]
+        names = {*written["environment"], *(each for each in written["arguments"] if each.startswith("--"))}
+        assert all(name in done.stdout for name in names)
 
 
 def test_runtimes_that_are_none(call: Callable[..., Any], cluster: Path) -> None:

@@ -72,7 +72,7 @@ def is_noticed(path: Path, source: str, files: list[Path], cpu_s: float) -> bool
         return next((at for at, file in enumerate(files, start=1) if _run(file)), 0)
 
     status = _forked(trial, cpu_s)
-    if status > 0:
+    if 0 < status <= len(files):
         files.insert(0, files.pop(status - 1))
     return status != 0
 
