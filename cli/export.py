@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 
-from placekit.cli.answers import kept_problem, result_file
+from placekit.cli.answers import result_file
 from placekit.cli.console import check_writable, print_line, refuse_overwriting, tell
 from placekit.cli.facts import model_facts
+from placekit.cli.kept_problems import kept_problem
 from placekit.cli.launch import refuse_apart, servers
 from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument, ShapeOption
 from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, many_stages_note, paragraphs, plain_table
-from placekit.cli.task import read_placed, read_source
+from placekit.cli.task import placement_file, read_placed, read_source
 from placekit.cli.units import format_count
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.kept import require_kept
@@ -91,7 +92,7 @@ class ExportOptions:
         """Return the model, its devices and its placement."""
         source = read_source(model, self.shape)
         devices = self.platform.of_answer(placement).resolve(source)
-        return source, devices, read_placed(placement, source.graph, devices, self.default_device)
+        return source, devices, read_placed(placement, source, devices, self.default_device)
 
 
 def export(model: ModelArgument, placement: PlacementArgument, *, asked: ExportOptions) -> None:
@@ -128,13 +129,14 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     plan = plan_stages(source, placed, devices)
     require_kept(asked.to, source.graph, placed, ops_of_stages(plan, source.graph))
     told: list[str] = []
+    shapes = placement_file(placement).inputs  # of a model with open ones, for the sample of the check
     with StepBar() as bar:
         if asked.hetero:
             by_script = (lambda *files: told.append(check_sidecar(plan, *files))) if asked.check else None
             files = write_sidecar(source, placed, devices, target, check=by_script)
             written = {_KINDS[path.suffix]: str(path) for path in files}
         else:
-            by_bundle = (lambda new: told.append(check_bundle(plan, new, bar))) if asked.check else None
+            by_bundle = (lambda new: told.append(check_bundle(plan, new, bar, shapes))) if asked.check else None
             write_bundle(plan, target, queue_size=2 if asked.queue_size is None else asked.queue_size, check=by_bundle)
             written = {kind: str(target)}
     checked = told[0] if told else _NOT_CHECKED

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from placekit.cli.answers import keep_problem, result_beside, stem_of
+from placekit.cli.answers import result_beside, stem_of
 from placekit.cli.console import check_writable, print_line, refuse_overwriting
+from placekit.cli.kept_problems import keep_problem
 from placekit.io.atomic import STDOUT, encode_json, is_special, write_together
 from placekit.model.errors import PlacekitError
 from placekit.model.problem import Problem

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, phase_arguments, runtime_arguments
 from placekit.exports.device_map import device_map, device_map_line, module_affinities
 from placekit.exports.runtime_arguments import RuntimeArguments
+from placekit.io.model import TORCH_SUFFIX
 from placekit.language.apart import PHASES, are_apart, of_phase
 from placekit.language.read import is_program
 from placekit.language.runtimes import RUNTIMES
@@ -44,6 +46,7 @@ def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Pla
     if runtime == "accelerate":
         return (device_map_line(device_map(graph, platform, placement)),)
     if is_program(model):
-        return (f"placekit export {shlex.quote(model)} PLACEMENT",)
+        to = " --to torch-pipeline" if Path(model).suffix.lower() == TORCH_SUFFIX else ""
+        return (f"placekit export {shlex.quote(model)} PLACEMENT --platform PLATFORM{to}",)
     told_modules = module_affinities(graph, platform, placement)
     return (f'device = "{told_modules["device"]}"', device_map_line(told_modules["affinities"], "affinities"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -198,7 +199,8 @@ def llm(
         plan = replace(plan, result=with_verdict(plan.result, plan.task.problem))
     answer = replace(answer, plan=plan)
     written = files.write(plan.result, plan.task.problem)
-    launch = [line.replace("PLACEMENT", shlex.quote(written.get("placement", ""))) for line in answer.launch]
+    named = {"PLACEMENT": shlex.quote(written.get("placement", "")), "PLATFORM": shlex.quote(str(asked.platform))}
+    launch = [re.sub("|".join(named), lambda found: named[found[0]], line) for line in answer.launch]
     if asked.problem is not None:
         write_problem(plan.task.problem, asked.problem)
         written["problem"] = str(asked.problem)

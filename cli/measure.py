@@ -26,7 +26,7 @@ from placekit.cli.parameters import OUTPUT, option, shared
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, many_stages_note, paragraphs, plain_table
-from placekit.cli.task import cost_table, read_placed, read_source
+from placekit.cli.task import cost_table, read_placed, read_source, require_known_shapes
 from placekit.cli.units import format_count, format_ms, format_time
 from placekit.cli.verdicts import verdict_lines
 from placekit.cli.views import kind_lines, slowest_table
@@ -242,6 +242,7 @@ def time(
         check_writable(against.trace)
     settings = timing.settings(against.rounds, latency_s=timing.burst / 2, throughput_s=timing.burst)
     source, chosen = asked.resolve(model, placement)
+    require_known_shapes(source, placement)
     placed = read_placed(placement, source.graph, chosen, against.default_device)
     problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
     # refuses what does not run

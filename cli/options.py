@@ -35,7 +35,10 @@ CostsOption = Annotated[
     str | None, shared("Costs of the model: a costs file, 'analytic' or 'profiled' (default).", "FILE", panel=COMMON)
 ]
 ShapeOption = Annotated[
-    str | None, shared("Shapes of dynamic inputs: ids[1,128],mask[1,128].", "IDS[1,128]", panel=COMMON)
+    list[str] | None,
+    shared(
+        "Shapes of dynamic inputs: ids[1,128],mask[1,128]; repeatable for other inputs.", "IDS[1,128]", panel=COMMON
+    ),
 ]
 DefaultDeviceOption = Annotated[
     str | None, shared("Device of ops that the placement file leaves out.", "NAME", panel=PLATFORM)

@@ -10,8 +10,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from placekit.cli.answers import kept_problem, problem_file_of
+from placekit.cli.answers import problem_file_of
 from placekit.cli.console import check_writable, print_json, tell
+from placekit.cli.kept_problems import kept_problem
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import option
 from placekit.cli.platforms import devices_named

@@ -13,9 +13,9 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from placekit.cli.answers import AT_ONCE_UP_TO
 from placekit.cli.console import tell
 from placekit.cli.files import OutputFiles, file_facts
+from placekit.cli.kept_problems import AT_ONCE_UP_TO
 from placekit.cli.options import JsonOption, ProblemArgument, SearchOptions, exit_code, output_option
 from placekit.cli.parameters import OUTPUT, SEARCH, option
 from placekit.cli.progress import SolveLine
@@ -140,7 +140,8 @@ def _with_num_stages(result: Result, problem: Problem) -> Result:
         return result
     from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
 
-    num_stages = int(few_stages(problem.graph, result.placement.device_of_op).max(initial=NO_STAGE)) + 1
+    stages = few_stages(problem.graph, result.placement.device_of_op, problem.colocation)
+    num_stages = int(stages.max(initial=NO_STAGE)) + 1
     return replace(result, info={**result.info, NUM_STAGES: num_stages})
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 
 from placekit.cli.console import check_writable, tell
 from placekit.cli.facts import cost_facts, model_facts, problem_facts
+from placekit.cli.kept_problems import kept_problem
 from placekit.cli.objectives import ObjectiveChoice
 from placekit.cli.options import CostsOption, JsonOption, ProblemArgument, ShapeOption, output_option, parse_pairs
 from placekit.cli.parameters import PLATFORM, shared
@@ -22,17 +23,17 @@ from placekit.cli.units import format_count
 from placekit.io.costs_json import read_costs
 from placekit.io.detect import kind_of_file
 from placekit.io.model import ModelSource
-from placekit.io.model_inputs import parse_shape
+from placekit.io.model_inputs import format_shapes, input_shapes, parse_shapes
 from placekit.io.openvino_graph import STATEFUL
-from placekit.io.placement_json import read_placement
+from placekit.io.placed_model import placement_of
+from placekit.io.placement_json import PlacementFile, read_placement
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.io.read_model import read_model
-from placekit.io.reading import blaming
 from placekit.io.result_json import read_result
 from placekit.io.workload_json import read_workload
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, InvalidProblemError
-from placekit.model.graph import OpGraph
+from placekit.model.graph import DYNAMIC, OpGraph
 from placekit.model.op_patterns import matching_ops
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
@@ -76,9 +77,9 @@ class Task:
     facts: dict[str, str]
 
 
-def read_source(path: Path, shape: str | None) -> ModelSource:
+def read_source(path: Path, shape: list[str] | None) -> ModelSource:
     """Read a model file, with the shapes that ``--shape`` gives."""
-    return read_model(path, parse_shape(shape) if shape is not None else None)
+    return read_model(path, parse_shapes(shape) if shape else None)
 
 
 def cost_table(source: ModelSource, platform: Platform, costs: str | None) -> CostTable:
@@ -176,7 +177,7 @@ def _from_problem_file(path: Path, kind: str, choice: ObjectiveChoice) -> tuple[
 def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:
     given = {
         "--costs": options.costs is not None,
-        "--shape": options.shape is not None,
+        "--shape": bool(options.shape),
         "-d, --platform, --groups and --precision": options.platform.is_given,
     }
     for option, is_given in given.items():
@@ -184,21 +185,44 @@ def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:
             raise InvalidProblemError(f"{option} go with a model; the {kind} file {path} has its own devices and costs")
 
 
-def read_placed(path: Path, graph: OpGraph, platform: Platform, default_device: str | None = None) -> Placement:
-    """Read a placement of `graph` on `platform`: a placement file of either shape, or a result file.
+def read_placed(
+    path: Path, model: ModelSource | OpGraph, platform: Platform, default_device: str | None = None
+) -> Placement:
+    """Read a placement of a model on `platform`: a placement file of either shape, or a result file.
 
     Ops that a placement file leaves out go to `default_device`, or to the file's own.
     """
+    file = placement_file(path)
+    if isinstance(model, OpGraph):
+        return file.for_model(model, platform, default_device)
+    return placement_of(file, model, platform, default_device)
+
+
+def placement_file(path: Path) -> PlacementFile:
+    """Return what a placement file says, or a result file and the problem that was kept of it."""
     kind = kind_of_file(path)
     if kind == "placement":
-        return read_placement(path).for_model(graph, platform, default_device)
+        return read_placement(path)
     if kind != "result":
         raise InvalidFileError(f"{path}: a {kind} file places no ops; give a placement or a result file")
-    found = read_result(path).placement
+    result = read_result(path)
+    found = result.placement
     if found is None:
         raise InvalidFileError(f"{path}: this result has no placement")
-    with blaming(path):
-        return Placement.from_names(graph, platform, found.as_dict())
+    kept = kept_problem(result.problem_hash)
+    inputs = {} if kept is None else input_shapes(kept.graph)
+    return PlacementFile(str(path), found.as_dict(), found.device_names, inputs=inputs)
+
+
+def require_known_shapes(source: ModelSource, placement: Path) -> None:
+    """Refuse a model with open shapes, where they have to be known; the message has those that were placed."""
+    shapes = placement_file(placement).inputs
+    if source.dynamic_inputs and shapes and not any(DYNAMIC in shape for shape in shapes.values()):
+        asked = format_shapes(shapes)
+        raise InvalidProblemError(
+            f"{placement} was made for input shapes {asked}, and {source.path} leaves them open; every dimension must "
+            f"be known here: pass --shape {asked}"
+        )
 
 
 def problem(

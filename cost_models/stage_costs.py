@@ -91,7 +91,7 @@ def stage_costs(problem: Problem, placement: Placement) -> StageCosts:
             raise InvalidProblemError(
                 f"op {graph.op_names[lost[0]]!r} is placed on {placement.device_names[device]!r}, which cannot run it"
             )
-    stage_of_op = few_stages(graph, device_of_op)
+    stage_of_op = few_stages(graph, device_of_op, problem.colocation)
     works = stage_of_op != NO_STAGE
     num_stages = int(stage_of_op.max()) + 1
     first_of_stage = np.zeros(num_stages, dtype=np.int64)

@@ -8,10 +8,13 @@ for two devices.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import OpGraph
+from placekit.io.openvino_graph import STATEFUL
+from placekit.model.graph import OpGraph, number_by_first, topological_order
 
 NO_STAGE = -1
 """Stage of a Parameter or Result, which are the ends of the model and not work."""
@@ -19,8 +22,12 @@ NO_STAGE = -1
 _BOUNDARY = frozenset({"Parameter", "Result"})
 
 
-def few_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
+def few_stages(
+    graph: OpGraph, device_of_op: NDArray[np.int64], colocation: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Return the stage of every op: the ops of a stage are on one device, and no stage waits for a later one.
+
+    What keeps a state, ops of one label of `colocation`, is in one stage, wherever one device has all of it.
 
     Devices take turns; in its turn a device runs everything that it can. The next turn goes to
 
@@ -37,6 +44,8 @@ def few_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.in
         The ops; Parameter and Result have no stage.
     device_of_op
         ``[num_ops]`` device of every op.
+    colocation
+        ``[num_ops]`` labels of `ModelSource.colocation`; only those of ops that read or assign a state are looked at.
 
     Returns
     -------
@@ -54,28 +63,55 @@ def few_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.in
     O(edges * devices) per turn at worst; a device is looked at again only after it got new work.
     """
     works = np.array([op_type not in _BOUNDARY for op_type in graph.op_types])
-    return _Turns(graph, device_of_op, works).run()
+    unit = np.arange(graph.num_ops) if colocation is None else _units(graph, device_of_op, colocation)
+    order = graph.order
+    if len(np.unique(unit)) < graph.num_ops:
+        senders, receivers = unit[graph.senders], unit[graph.receivers]
+        is_between = senders != receivers
+        order, stuck = topological_order(int(unit.max()) + 1, senders[is_between], receivers[is_between])
+        if stuck.size:  # states that wait for each other: whoever cuts the model says so
+            return few_stages(graph, device_of_op)
+    _, first = np.unique(unit, return_index=True)
+    edges = zip(unit[graph.senders].tolist(), unit[graph.receivers].tolist(), strict=True)
+    return _Turns(edges, order.tolist(), device_of_op[first], works[first]).run()[unit]
+
+
+def _units(graph: OpGraph, device_of_op: NDArray[np.int64], colocation: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``[num_ops]`` numbers: ops that keep a state together share one if they are on one device."""
+    is_state = np.isin(graph.op_types, sorted(STATEFUL))
+    labels = np.arange(graph.num_ops)
+    for label in np.unique(colocation[is_state]).tolist():
+        ops = np.flatnonzero(colocation == label)
+        if len(np.unique(device_of_op[ops])) == 1:
+            labels[ops] = ops[0]
+    return number_by_first(labels)
 
 
 class _Turns:
     """The devices taking turns; see `few_stages`."""
 
-    def __init__(self, graph: OpGraph, device_of_op: NDArray[np.int64], works: NDArray[np.bool_]) -> None:
+    def __init__(
+        self,
+        edges: Iterable[tuple[int, int]],
+        order: Sequence[int],
+        device_of_op: NDArray[np.int64],
+        works: NDArray[np.bool_],
+    ) -> None:
         self._device: list[int] = device_of_op.tolist()
         self._consumers: list[list[int]] = [[] for _ in works]
         self._waits_for = [0] * len(works)
-        for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
-            if works[sender] and works[receiver]:
+        for sender, receiver in edges:
+            if sender != receiver and works[sender] and works[receiver]:
                 self._consumers[sender].append(receiver)
                 self._waits_for[receiver] += 1
         self._changes_after = [0] * len(works)
-        for op in reversed(graph.order.tolist()):
+        for op in reversed(order):
             changes = (self._changes_after[c] + (self._device[c] != self._device[op]) for c in self._consumers[op])
             self._changes_after[op] = max(changes, default=0)
         self._ready: dict[int, list[int]] = {}
         self._left: dict[int, int] = {}
         self._turn: dict[int, list[int]] = {}  # what a device would run now, where that is known
-        for op in graph.order.tolist():
+        for op in order:
             if works[op]:
                 self._left[self._device[op]] = self._left.get(self._device[op], 0) + 1
                 if not self._waits_for[op]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,12 +35,14 @@ def idle_model(count: int = 1) -> tuple[openvino.Model, openvino.Tensor]:
     return Model([opset.result(opset.relu(numbers))], [numbers], "idle"), Tensor(np.ones(count, dtype=np.float32))
 
 
-def random_inputs(model: openvino.Model, seed: int = 0) -> list[openvino.Tensor]:
+def random_inputs(
+    model: openvino.Model, seed: int = 0, shapes: Mapping[str, Sequence[int]] | None = None
+) -> list[openvino.Tensor]:
     """Return one tensor per input of `model`, in its order.
 
     Real numbers are standard normal. Integers that index a table through a Gather are uniform over the table; other
     integers are 0 or 1; booleans, and integers whose name says mask, are 1. Types that numpy does not know (except
-    bf16) are zeros. The shapes of the inputs must be static.
+    bf16) are zeros. The shapes of the inputs must be static, or those of `shapes`, by name.
 
     Raises
     ------
@@ -48,31 +50,35 @@ def random_inputs(model: openvino.Model, seed: int = 0) -> list[openvino.Tensor]
         An input of strings, or of unknown shape.
     """
     rng = np.random.default_rng(seed)
-    return [_random_tensor(parameter, rng) for parameter in model.get_parameters()]
+    shapes = shapes or {}
+    return [_random_tensor(each, rng, shapes.get(each.get_friendly_name(), ())) for each in model.get_parameters()]
 
 
-def _random_tensor(parameter: Any, rng: np.random.Generator) -> openvino.Tensor:
-    from openvino import Tensor
+def _random_tensor(parameter: Any, rng: np.random.Generator, wanted: Sequence[int]) -> openvino.Tensor:
+    from openvino import PartialShape, Shape, Tensor
 
     name, kind = parameter.get_friendly_name(), parameter.get_element_type()
     type_name = kind.get_type_name()
-    if type_name == "string" or parameter.get_partial_shape().is_dynamic:
+    partial = parameter.get_partial_shape()
+    if partial.is_dynamic and min(wanted, default=-1) >= 0 and partial.compatible(PartialShape(list(wanted))):
+        partial = PartialShape(list(wanted))
+    if type_name == "string" or partial.is_dynamic:
         raise UnsupportedProblemError(
             f"input {name!r} has type {type_name} and shape {parameter.get_partial_shape()}; "
             "seeded inputs need numbers and a known shape"
         )
-    shape = tuple(parameter.get_output_shape(0))
+    shape = tuple(int(size) for size in partial.to_shape())
     if type_name == "bf16":  # the upper half of an f32
-        tensor = Tensor(kind, parameter.get_output_shape(0))
+        tensor = Tensor(kind, Shape(shape))
         bits = rng.standard_normal(shape, dtype=np.float32).view(np.uint32) >> 16
         tensor.data.view(np.uint16)[...] = bits.astype(np.uint16)
         return tensor
     try:
         dtype = np.dtype(kind.to_dtype())
     except (KeyError, TypeError, RuntimeError):
-        return Tensor(kind, parameter.get_output_shape(0))
+        return Tensor(kind, Shape(shape))
     if kind.bitwidth < 8:  # packed numbers
-        return Tensor(kind, parameter.get_output_shape(0))
+        return Tensor(kind, Shape(shape))
     return Tensor(_random_array(parameter, dtype, shape, rng))
 
 
@@ -104,5 +110,5 @@ def _table_size(parameter: Any) -> int:
                 table = node.input(0).get_partial_shape()
                 if axis.get_type_name() == "Constant" and table.rank.is_static:
                     size = table[int(np.ravel(axis.get_data())[0])]
-                    sizes += [size.get_length()] if size.is_static else []
+                    sizes.append(size.get_length() if size.is_static else 1)  # 0 is in a table of any size
     return max(min(sizes), 1) if sizes else _DEFAULT_BOUND

@@ -47,7 +47,8 @@ class ModelSource:
         Every op that has a device: all but constants and what is computed from constants alone, Parameter and
         Result included. Ops are keyed by friendly name and stand in topological order.
     colocation
-        ``[num_ops]`` labels; the ReadValue and Assign ops of one variable share a label, every other op has its own.
+        ``[num_ops]`` labels; the ReadValue and Assign ops of one variable share a label with what lies between them,
+        every other op has its own.
     path
         The file it was read from.
     content_hash

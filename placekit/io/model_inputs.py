@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import DYNAMIC
+from placekit.model.graph import DYNAMIC, OpGraph
 
 _SHAPE = re.compile(r"\s*([^\[\]]*?)\s*\[([^\[\]]*)\]\s*")
 
@@ -37,6 +37,48 @@ def format_shape(shape: Sequence[int]) -> str:
     '[1,?]'
     """
     return f"[{','.join('?' if dim == DYNAMIC else str(dim) for dim in shape)}]"
+
+
+def format_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return the shapes of inputs as ``--shape`` takes them.
+
+    Examples
+    --------
+    >>> format_shapes({"ids": (1, 128), "mask": (1, DYNAMIC)})
+    'ids[1,128],mask[1,?]'
+    """
+    return ",".join(f"{name}{format_shape(shape)}" for name, shape in shapes.items())
+
+
+def input_shapes(graph: OpGraph) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the inputs of a model, by name, as far as its graph has them."""
+    if not graph.tensor_shapes:
+        return {}
+    shape_of = dict(zip(graph.tensor_producer.tolist(), graph.tensor_shapes, strict=True))
+    return {
+        name: tuple(shape_of[op])
+        for op, (name, op_type) in enumerate(zip(graph.op_names, graph.op_types, strict=True))
+        if op_type == "Parameter" and op in shape_of
+    }
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Parse the texts of several options ``--shape``, each for other inputs; see `parse_shape`.
+
+    Examples
+    --------
+    >>> parse_shapes(["ids[1,128]", "mask[1,?]"])
+    {'ids': (1, 128), 'mask': (1, -1)}
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    said: dict[str, str] = {}
+    for text in texts:
+        for name, shape in parse_shape(text).items():
+            if name in said:
+                whose = f"input {name!r}" if name else "the only input"
+                raise InvalidProblemError(f"--shape {said[name]} and --shape {text} both give {whose} a shape")
+            shapes[name], said[name] = shape, text
+    return shapes
 
 
 def parse_shape(text: str) -> dict[str, tuple[int, ...]]:

@@ -25,8 +25,8 @@ from placekit.io.flops import DATA_MOVEMENT, USES_ATTRIBUTES, count_flops
 from placekit.io.model_inputs import ModelInput, format_shape
 from placekit.io.number_types import number_types
 from placekit.io.tied import tied_constants
-from placekit.model.errors import InvalidFileError, UnknownNameError
-from placekit.model.graph import DYNAMIC, OpGraph
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.model.graph import DYNAMIC, OpGraph, components
 
 if TYPE_CHECKING:
     import openvino
@@ -208,7 +208,7 @@ def apply_shapes(model: openvino.Model, shapes: Mapping[str, tuple[int, ...]], p
 
     ports = {port.get_node().get_friendly_name(): port for port in model.inputs}
     by_name = {name: port for port in model.inputs for name in port.get_names()} | ports
-    wanted = {}
+    wanted: dict[str, tuple[Any, openvino.PartialShape]] = {}
     for name, shape in shapes.items():
         if name == "" and len(ports) == 1:
             port = next(iter(ports.values()))
@@ -218,9 +218,13 @@ def apply_shapes(model: openvino.Model, shapes: Mapping[str, tuple[int, ...]], p
             of = f"input {name!r}" if name else f"single input: it has {len(ports)}"
             form = f"; write {name[:-1]}[1,128]" if name[:-1] in by_name and name.endswith("=") else ""
             raise UnknownNameError(f"{path}: the model has no {of}; inputs are {', '.join(ports)}{form}")
-        wanted[port] = ov.PartialShape(list(shape))
+        twice = next((other for other, (same, _) in wanted.items() if same == port), None)
+        if twice is not None:
+            both = " and ".join(f"{each}{format_shape(shapes[each])}" for each in (twice, name))
+            raise InvalidProblemError(f"{path}: shapes {both} are of the same input")
+        wanted[name] = port, ov.PartialShape(list(shape))
     try:
-        model.reshape(wanted)
+        model.reshape(dict(wanted.values()))
     except Exception as error:  # OpenVINO raises RuntimeError and types of its own
         asked = ",".join(f"{name}{format_shape(shape)}" for name, shape in shapes.items())
         raise InvalidFileError(f"{path}: the model does not take the shape {asked}: {short_reason(error)}") from None
@@ -275,10 +279,10 @@ def lower(model: openvino.Model, name: str) -> dict[str, Any]:
         op_weight_bytes=weights,
         tensor_shapes=tuple(shape.dimensions for shape in shapes),
     )
-    labels, first = list(range(len(placed))), dict[str, int]()
-    for op, node in enumerate(placed):  # the state of a variable is on one device, with all that read and assign it
+    variables: dict[str, list[int]] = {}
+    for op, node in enumerate(placed):
         if scan.types[node] in STATEFUL:
-            labels[op] = first.setdefault(scan.nodes[node].get_attributes()["variable_id"], op)
+            variables.setdefault(scan.nodes[node].get_attributes()["variable_id"], []).append(op)
     attention = {
         op: tuple(tensor_of.get(source, -1) for source in scan.sources[node][:3])
         for op, node in enumerate(placed)
@@ -290,7 +294,7 @@ def lower(model: openvino.Model, name: str) -> dict[str, Any]:
         told = f"op {graph.op_names[op]!r} ({graph.op_types[op]}) gives shape {format_shape(shape)}"
     return {
         "graph": graph,
-        "colocation": np.array(labels, dtype=np.int64),
+        "colocation": _kept_together(graph, list(variables.values())),
         "num_nodes": len(scan.nodes),
         "num_edges": sum(len(ports) for ports in scan.sources),
         "inputs": tuple(
@@ -361,6 +365,22 @@ def _node_flops(node: openvino.Node, op_type: str, is_known: bool) -> float:
         [_shape(node.get_output_partial_shape(i)).sizes(is_known) for i in range(node.get_output_size())],
         node.get_attributes() if op_type in USES_ATTRIBUTES else None,
     )
+
+
+def _kept_together(graph: OpGraph, states: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """``[num_ops]`` labels: the ops of a state share one with all that lies between them.
+
+    A state is kept by the part that reads and assigns it: what leads from reading to assigning cannot be elsewhere. A
+    cycle through the ops of each state has exactly these ops in common, also where states depend on each other.
+    """
+    if not states:
+        return np.arange(graph.num_ops)
+    loops = np.array([pair for ops in states for pair in zip(ops, [*ops[1:], ops[0]], strict=True)], dtype=np.int64)
+    first, second = loops.reshape(-1, 2).T
+    labels = components(
+        graph.num_ops, np.append(graph.senders, first), np.append(graph.receivers, second), is_strong=True
+    )
+    return np.unique(labels, return_index=True)[1][labels]
 
 
 def _bodies(node: openvino.Node, op_type: str) -> list[openvino.Model]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from placekit.io.atomic import write_json
+from placekit.io.model_inputs import format_shapes, input_shapes
 from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
 from placekit.io.schemas import PlacementModel
 from placekit.model.errors import InvalidFileError, UnknownNameError
@@ -36,6 +37,8 @@ class PlacementFile:
     model_name: str | None = None
     model_hash: str | None = None
     steps: Mapping[str, int] | None = None  # step by op name (`Placement.step_of_op`); None without
+    # shapes of the inputs of the model that it was made for, by name, as far as the file says them
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     __repr__ = short_repr
 
@@ -60,7 +63,25 @@ class PlacementFile:
 
     def for_model(self, graph: OpGraph, platform: Platform, default: str | None = None) -> Placement:
         """Return the placement of `graph`'s ops on `platform`; see `for_problem`."""
-        if self.model_hash is not None and self.model_hash != graph.content_hash:
+        here = input_shapes(graph)
+        asked = {name: shape for name, shape in self.inputs.items() if here.get(name, shape) != shape}
+        differs = ""
+        if asked:
+            found = format_shapes({name: here[name] for name in asked})
+            differs = f"was made for input shapes {format_shapes(asked)}, and here they are {found}: pass "
+            differs += f"--shape {format_shapes(self.inputs)}"
+        try:
+            with blaming(self.path):
+                placement = Placement.from_names(graph, platform, self.ops, default or self.default_device, self.steps)
+        except InvalidFileError as error:
+            if not differs or self.ops.keys() == set(graph.op_names):
+                raise
+            raise InvalidFileError(
+                f"{self.path} {differs} (at other shapes the model has other ops: {error})"
+            ) from None
+        if differs:
+            logger.warning("%s %s to have those", self.path, differs)
+        elif self.model_hash is not None and self.model_hash != graph.content_hash:
             logger.warning(
                 "%s was made for another version of model %r (hash %r, this one has %r)",
                 self.path,
@@ -68,8 +89,7 @@ class PlacementFile:
                 self.model_hash,
                 graph.content_hash,
             )
-        with blaming(self.path):
-            return Placement.from_names(graph, platform, self.ops, default or self.default_device, self.steps)
+        return placement
 
 
 def write_placement(
@@ -106,11 +126,15 @@ def placement_to_dict(
     placement: Placement, *, problem: Problem | None = None, default_device: str | None = None
 ) -> dict[str, Any]:
     """Return `placement` as JSON values; see `write_placement` for the parameters."""
+    inputs = {} if problem is None else input_shapes(problem.graph)
+    # what is served has the graph of a step, in which attention reads its cache: no reading of the file gives it
+    is_step = problem is not None and "serving" in problem.costs.provenance
     return {
         "schema": "placekit/placement/1",
         "model": {
             "name": "" if problem is None else problem.name,
-            "hash": None if problem is None else problem.graph.content_hash,
+            "hash": None if problem is None or is_step else problem.graph.content_hash,
+            **({"inputs": {name: list(shape) for name, shape in inputs.items()}} if inputs else {}),
         },
         "devices": list(placement.device_names),
         "default_device": default_device,
@@ -151,6 +175,7 @@ def read_placement(path: str | Path) -> PlacementFile:
         model.model.name or None,
         model.model.hash,
         model.steps,
+        {name: tuple(shape) for name, shape in model.model.inputs.items()},
     )
 
 

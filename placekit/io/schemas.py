@@ -177,11 +177,17 @@ class CostsModel(Strict):
     arrays: ArraysModel | None = None
 
 
+class PlacedModelRef(ModelRef):
+    """Reference to the model of a placement, and the shapes of its inputs where they are known."""
+
+    inputs: dict[str, list[Annotated[int, Field(ge=-1, le=INT64)]]] = {}
+
+
 class PlacementModel(Strict):
     """A placement file."""
 
     schema_: Literal["placekit/placement/1"] = Field(alias="schema")
-    model: ModelRef
+    model: PlacedModelRef
     devices: Annotated[list[Name], Field(min_length=1)]
     default_device: Name | None = None
     ops: dict[str, Name]

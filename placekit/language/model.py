@@ -120,7 +120,9 @@ def step_shapes(inputs: Sequence[ModelInput], phase: Phase, batch: int) -> dict[
             raise UnsupportedProblemError(
                 f"input {each.name!r} has shape {shape}: dimensions behind sequences and tokens must be fixed"
             )
-        shape[:2] = [batch, phase.tokens][: len(shape)]
+        is_known = DYNAMIC not in shape  # an example that a program was made with; else what is fixed stays
+        sizes = zip(shape, (batch, phase.tokens), strict=False)
+        shape[:2] = [size if is_known or dim == DYNAMIC else dim for dim, size in sizes]
         found[each.name] = tuple(shape)
     return found
 

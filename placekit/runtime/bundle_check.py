@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import runpy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_last
 from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 from placekit.runtime.bundle import read_bundle, read_manifest
 from placekit.runtime.manifest import Manifest
-from placekit.runtime.openvino_tensors import CPU_F32, array_of, probe_model, run_compiled, run_once
+from placekit.runtime.openvino_tensors import array_of, compiled_exactly, probe_model, run_in_turn, run_once
 from placekit.runtime.stages import PlacedStage, StagePlan
 from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors, require_alike
 from placekit.runtime.torch_bundle import SCRIPT
@@ -36,10 +35,16 @@ CheckProgress = Callable[[int, int, str], None]
 """Takes the number of steps done, of all steps, and what they are."""
 
 
-def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | None = None) -> str:
+def check_bundle(
+    plan: StagePlan,
+    folder: str | Path,
+    progress: CheckProgress | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> str:
     """Read a bundle back, run one seeded sample through its stages, and return what was checked.
 
-    `plan` has the stages that were written, with the whole model.
+    `plan` has the stages that were written, with the whole model. A model that keeps states gets three samples in a
+    row. Open shapes of inputs are those of `shapes`, by name.
     """
     progress = progress or (lambda _done, _total, _what: None)
     read, _ = read_bundle(folder)
@@ -48,36 +53,40 @@ def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | 
     keys = [key for stage in plan.stages for key in stage.outputs]
     steps = len(read.stages) + 1
     progress(0, steps, "stages checked")
+    probed, turns = probe_model(plan.model, keys), 3 if plan.model.get_variables() else 1
     try:
-        inputs = random_inputs(plan.model)
-        expected = dict(zip(keys, run_once(probe_model(plan.model, keys), inputs) if keys else [], strict=True))
+        samples = [random_inputs(plan.model, seed, shapes) for seed in range(turns)]
+        whole = run_in_turn(compiled_exactly(probed), samples) if keys else [[] for _ in samples]
     except (UnsupportedProblemError, RuntimeError) as error:
         for done, stage in enumerate(read.stages, start=2):
             _compiled(stage)
             progress(done, steps, "stages checked")
         return f"read back, {len(read.stages)} stages compiled on the CPU; not run: {short_reason(error)}"
+    expected = [dict(zip(keys, map(array_of, outputs), strict=True)) for outputs in whole]
     readers = Counter(key for stage in read.stages for key in stage.inputs)
-    tensors: dict[Any, openvino.Tensor] = dict(zip(read.input_keys, inputs, strict=True))
+    tensors: list[dict[Any, openvino.Tensor]] = [dict(zip(read.input_keys, inputs, strict=True)) for inputs in samples]
     for done, stage in enumerate(read.stages, start=2):
-        outputs = run_compiled(_compiled(stage), [tensors[key] for key in stage.inputs], stage.name)
-        for key, tensor, port in zip(stage.outputs, outputs, stage.model.outputs, strict=True):
-            found = array_of(tensor)
-            found = axes_of_model(found, expected[key].shape) if is_channels_last(port) else found
-            try:
-                require_alike(f"stage {stage.name!r}: its output {key[0]!r}", expected[key], found)
-            except OutputMismatchError:
-                if _is_repeatable(plan, key, inputs, expected[key]):
-                    raise
-            tensors[key] = tensor
+        given = [[each[key] for key in stage.inputs] for each in tensors]
+        for turn, outputs in enumerate(run_in_turn(_compiled(stage), given, stage.name)):
+            for key, tensor, port in zip(stage.outputs, outputs, stage.model.outputs, strict=True):
+                true, found = expected[turn][key], array_of(tensor)
+                found = axes_of_model(found, true.shape) if is_channels_last(port) else found
+                try:
+                    require_alike(f"stage {stage.name!r}: its output {key[0]!r}", true, found)
+                except OutputMismatchError:
+                    if turn or _is_repeatable(plan, key, samples[0], true):
+                        raise
+                tensors[turn][key] = tensor
         readers -= Counter(stage.inputs)
-        tensors = {key: tensor for key, tensor in tensors.items() if readers[key]}
+        tensors = [{key: tensor for key, tensor in each.items() if readers[key]} for each in tensors]
         progress(done, steps, "stages checked")
-    return f"read back, one sample run through {len(read.stages)} stages on the CPU: outputs as the whole model's"
+    what = "one sample" if turns == 1 else f"{turns} samples in a row"
+    return f"read back, {what} run through {len(read.stages)} stages on the CPU: outputs as the whole model's"
 
 
 def _compiled(stage: PlacedStage) -> openvino.CompiledModel:
     try:
-        return shared_core().compile_model(stage.model, "CPU", CPU_F32)
+        return compiled_exactly(stage.model)
     except RuntimeError as error:
         raise ExecutionError(f"stage {stage.name!r} cannot be compiled on the CPU: {short_reason(error)}") from error
 

@@ -40,7 +40,7 @@ def plan_openvino_stages(source: ModelSource, placement: Placement, platform: Pl
     graph = source.graph
     teams = teams_of_model(source.name, graph, placement, platform)
     model = source.load()
-    label_of_op = few_stages(graph, placement.device_of_op)
+    label_of_op = few_stages(graph, placement.device_of_op, source.colocation)
     stages = _parts(model, placement, teams, label_of_op)
     output_keys = model_output_keys(model)
     available = {*model_input_keys(model), *(key for stage in stages for key in stage.outputs)}

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.devices import shared_core
-from placekit.cost_models.openvino.inputs import filled_request
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.atomic import disk_error
 from placekit.io.openvino_graph import short_reason
@@ -116,23 +115,36 @@ def save_model(model: openvino.Model, path: Path, what: str) -> None:
         raise PlacekitError(f"cannot write {what}: {told}") from error
 
 
+def compiled_exactly(model: openvino.Model) -> openvino.CompiledModel:
+    """Return a model that is compiled for the CPU in f32."""
+    return shared_core().compile_model(model, "CPU", CPU_F32)
+
+
 def run_once(model: openvino.Model, inputs: Sequence[openvino.Tensor]) -> list[Any]:
     """Return the outputs of a model for one sample, as arrays, on the CPU in f32."""
-    return [array_of(tensor) for tensor in run_compiled(shared_core().compile_model(model, "CPU", CPU_F32), inputs)]
+    return [array_of(tensor) for tensor in run_in_turn(compiled_exactly(model), [inputs])[0]]
 
 
-def run_compiled(
-    compiled: openvino.CompiledModel, inputs: Sequence[openvino.Tensor], stage: str = ""
-) -> list[openvino.Tensor]:
-    """Return copies of the outputs, which outlive the compiled model; `stage` is empty for the whole model."""
+def run_in_turn(
+    compiled: openvino.CompiledModel, samples: Sequence[Sequence[openvino.Tensor]], stage: str = ""
+) -> list[list[openvino.Tensor]]:
+    """Return copies of the outputs for samples one after another, which share the states that the model keeps.
+
+    `stage` is empty for the whole model.
+    """
+    found = []
     try:
-        request = filled_request(compiled, inputs)
-        request.infer(share_outputs=True)
+        request = compiled.create_infer_request()
+        for inputs in samples:
+            for index, tensor in enumerate(inputs):
+                request.set_input_tensor(index, tensor)
+            request.infer(share_outputs=True)
+            found.append([copy_of(request.get_output_tensor(index)) for index in range(len(compiled.outputs))])
     except RuntimeError as error:
         if not stage:
             raise
         raise ExecutionError(f"stage {stage!r} does not run on the CPU: {short_reason(error)}") from error
-    return [copy_of(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
+    return found
 
 
 def probe_model(model: openvino.Model, keys: Sequence[TensorKey]) -> openvino.Model:

@@ -85,7 +85,7 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
     graph, lowered = source.graph, source.lowered
     program = lowered.program
     teams = teams_of_model(source.name, graph, placement, platform)
-    stage_of_op = few_stages(graph, placement.device_of_op)
+    stage_of_op = few_stages(graph, placement.device_of_op, lowered.colocation)
     first_of: dict[int, int] = {}
     for op in np.flatnonzero(stage_of_op != NO_STAGE).tolist():
         other = first_of.setdefault(int(lowered.colocation[op]), op)

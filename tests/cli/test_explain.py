@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import placekit as pk
-from placekit.cli import answers
+from placekit.cli import kept_problems
 
 Call = Callable[..., Any]
 
@@ -96,17 +96,22 @@ def test_only_the_latest_problems_are_kept(
 ) -> None:
     """By number and by size; the newest one always."""
     monkeypatch.setenv("PLACEKIT_CACHE", str(tmp_path))
-    monkeypatch.setattr(answers, "MOST_KEPT", 3)
+    monkeypatch.setattr(kept_problems, "MOST_KEPT", 3)
     problems = [diamond.pin({"conv": device}) for device in ("CPU", "GPU.0", "GPU.1")] + [diamond]
     for age, problem in enumerate(problems):
-        answers.keep_problem(problem)
+        kept_problems.keep_problem(problem)
         path = next(path for path in (tmp_path / "problems").iterdir() if problem.content_hash in path.name)
         os.utime(path, (10**9 + age, 10**9 + age))
-    assert [answers.kept_problem(each.content_hash) == each for each in problems] == [False, True, True, True]
-    monkeypatch.setattr(answers, "MOST_BYTES", 1)
-    answers.keep_problem(problems[0])
-    assert [answers.kept_problem(each.content_hash) is not None for each in problems] == [True, False, False, False]
-    assert answers.kept_problem("../secret") is None
+    assert [kept_problems.kept_problem(each.content_hash) == each for each in problems] == [False, True, True, True]
+    monkeypatch.setattr(kept_problems, "MOST_BYTES", 1)
+    kept_problems.keep_problem(problems[0])
+    assert [kept_problems.kept_problem(each.content_hash) is not None for each in problems] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert kept_problems.kept_problem("../secret") is None
 
 
 def test_a_result_of_other_options_is_refused(call: Call, diamond_file: Path) -> None:
@@ -125,18 +130,18 @@ def test_a_kept_problem_is_not_written_again_and_a_large_one_never(
 ) -> None:
     """What is there becomes the latest; what is damaged goes when it is asked for, and then is written."""
     monkeypatch.setenv("PLACEKIT_CACHE", str(tmp_path))
-    answers.keep_problem(diamond)
+    kept_problems.keep_problem(diamond)
     (path,) = (tmp_path / "problems").iterdir()
     os.utime(path, (10**9, 10**9))
     file = path.stat().st_ino
-    answers.keep_problem(diamond)
+    kept_problems.keep_problem(diamond)
     assert path.stat().st_ino == file  # a write puts another file there
     assert path.stat().st_mtime > 10**9
     path.write_text("{}")
-    assert answers.kept_problem(diamond.content_hash) is None
-    answers.keep_problem(diamond)
-    assert answers.kept_problem(diamond.content_hash) == diamond
-    monkeypatch.setattr(answers, "AT_ONCE_UP_TO", diamond.graph.num_ops - 1)
+    assert kept_problems.kept_problem(diamond.content_hash) is None
+    kept_problems.keep_problem(diamond)
+    assert kept_problems.kept_problem(diamond.content_hash) == diamond
+    monkeypatch.setattr(kept_problems, "AT_ONCE_UP_TO", diamond.graph.num_ops - 1)
     larger = diamond.pin({"conv": "CPU"})
-    answers.keep_problem(larger)
-    assert answers.kept_problem(larger.content_hash) is None
+    kept_problems.keep_problem(larger)
+    assert kept_problems.kept_problem(larger.content_hash) is None

@@ -256,19 +256,20 @@ def test_loop_counts_its_body_once_per_iteration(save: Save) -> None:
 
 
 def test_state_is_read_and_written_on_one_device(save: Save) -> None:
-    """ReadValue and Assign of a variable share a colocation label; every other op has its own."""
+    """ReadValue and Assign of a variable share a colocation label with what is between; every other op has its own."""
     import openvino.opset6 as old
 
     x = ops.parameter([1, 4], ov.Type.f32, name="x")
     state = old.read_value(f32(1, 4), "state")
     state.set_friendly_name("read")
     total = ops.add(state, x, name="total")
+    more = ops.relu(total, name="more")
     assign = old.assign(total, "state")
     assign.set_friendly_name("assign")
-    model = read_model(save([total], [x], [assign]))
+    model = read_model(save([more], [x], [assign]))
     labels = by_name(model.graph, model.colocation)
-    assert labels["read"] == labels["assign"]
-    assert len(set(labels.values())) == len(labels) - 1
+    assert labels["read"] == labels["assign"] == labels["total"]
+    assert len(set(labels.values())) == len(labels) - 2
     assert {"read", "assign"} <= set(model.graph.op_names)
 
 

@@ -100,3 +100,16 @@ def test_a_device_waits_until_it_can_do_all_of_its_work() -> None:
     """
     graph = OpGraph.from_edges(list("abcd"), [("a", "b"), ("b", "d"), ("c", "d")])
     assert few_stages(graph, np.array([0, 1, 1, 2])).tolist() == [0, 1, 1, 2]
+
+
+def test_a_state_is_in_one_stage() -> None:
+    """What reads a state could run first, and what assigns it is needed late: both wait for the later turn."""
+    names, types = ["first", "other", "read", "join", "assign"], ["Relu", "Relu", "ReadValue", "Concat", "Assign"]
+    edges = [("first", "other"), ("other", "join"), ("read", "join"), ("join", "assign")]
+    graph = OpGraph.from_edges(names, edges).replace(op_types=tuple(types))
+    device = np.array([0, 1, 0, 0, 0])
+    assert few_stages(graph, device).tolist() == [0, 1, 0, 2, 2]
+    assert few_stages(graph, device, np.array([0, 1, 2, 2, 2])).tolist() == [0, 1, 2, 2, 2]
+    # states on two devices, or that wait for each other, are left to whoever cuts the model
+    assert few_stages(graph, device, np.array([0, 1, 0, 0, 0])).tolist() == [0, 1, 0, 2, 2]
+    assert few_stages(graph, device, np.array([0, 1, 1, 1, 1])).tolist() == [0, 1, 0, 2, 2]
