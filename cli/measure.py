@@ -340,8 +340,8 @@ def _facts(timed: PlacementTiming, told: Mapping[str, Any], checked: OutputCheck
         ran = sum(each["name"] in timed.runtime and each["error"] is None for each in told["contenders"])
         yield (
             "plan",
-            f"{told['outcome']}: {_times(told['over_runtime'])} (IQR {_number(told['over_runtime_iqr'], 2)}) of "
-            f"{told['best_of_runtime']}, the best of {format_count(ran, 'way')} {timed.whose}",
+            f"{told['outcome']}: {_times(told['over_runtime'])} (IQR {_number(told['over_runtime_iqr'], 2)}) of the "
+            f"best of {format_count(ran, 'way')} {timed.whose}, chosen in half of the rounds, compared in the others",
         )
     yield "executor", f"{timed.executor}, {format_count(told['rounds'], 'round')}{kept}"
     if told["best_single_device"] is not None:

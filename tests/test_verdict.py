@@ -19,6 +19,7 @@ from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.objectives.evaluate import evaluate
+from placekit.runtime.compare import PlacementTiming
 from placekit.solve.advice import LEAST_GAIN, NOT_KNOWN, Accuracy, Evidence, decide
 from placekit.solve.alternatives import Alternative, alternatives_of, form_of
 from placekit.solve.verdict import ELSEWHERE, HERE, serial_latency_s, verdict
@@ -357,8 +358,12 @@ def test_a_simpler_placement_that_is_as_good_is_the_answer() -> None:
 
 def measured(rates: dict[str, list[float]]) -> pk.Verdict:
     """Return the verdict on the split of `TWO` that a timing with these samples per second gives."""
+    return timed(rates).verdict
+
+
+def timed(rates: dict[str, list[float]]) -> PlacementTiming:
+    """Return a timing of the split of `TWO` with these samples per second."""
     from placekit.cost_models.stage_costs import predict, stage_costs
-    from placekit.runtime.compare import PlacementTiming
     from placekit.runtime.series import Series, Timings
 
     def series(name: str, values: list[float]) -> Series:
@@ -378,7 +383,7 @@ def measured(rates: dict[str, list[float]]) -> pk.Verdict:
         prediction=predict(TWO, split, is_serial=False),
         team_names=(("cpu.0",), ("gpu.0",)),
         placement=split,
-    ).verdict
+    )
 
 
 def test_measured_verdicts() -> None:
@@ -396,3 +401,20 @@ def test_measured_verdicts() -> None:
     assert (told.choice, told.best_single) == ("all cores", "all cores")
     assert told.sentence.startswith("Use all cores as one device: it is 1.6x faster, 2.5 ms per sample against 4 ms")
     assert [each.why_not for each in told.alternatives if each.form == "runtime"] == ["it broke"]
+
+
+@examples(60)
+@given(st.lists(st.tuples(*[st.floats(10, 1000)] * 4), min_size=3, max_size=9))
+def test_a_timing_has_one_speedup(rounds: list[tuple[float, ...]]) -> None:
+    """However much the rounds differ: the speedup, the column, the verdict and the samples per second agree."""
+    names = ("placement", "single cpu.0", "single gpu.0", "MULTI:CPU")
+    told = timed(dict(zip(names, map(list, zip(*rounds, strict=True)), strict=True))).to_dict()
+    rate = {each["name"]: each["throughput_per_s"] for each in told["contenders"]}
+    speedup = {each["name"]: each["speedup_of_placement"] for each in told["contenders"]}
+    advised, best = told["verdict"], f"single {told['best_single_device']}"
+    assert advised["best_single"] == told["best_single_device"]
+    for figure in (advised["gain"], speedup[best], advised["best_single_objective"] / advised["objective"]):
+        assert figure == pytest.approx(told["speedup"])
+    for name in names[1:]:
+        assert speedup[name] == pytest.approx(rate["placement"] / rate[name])
+    assert advised["latency"] == told["latency_s"]

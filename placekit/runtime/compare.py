@@ -24,6 +24,7 @@ from placekit.solve.alternatives import Alternative, Form, form_of
 
 Outcome: TypeAlias = Literal["wins", "draws", "loses"]
 
+OF_ROUNDS = "the error of this measurement"
 PLACEMENT = "placement"
 """Name of the placement among the contenders."""
 
@@ -148,7 +149,7 @@ class PlacementTiming:
         over = self.timings.over_best(PLACEMENT, (*self.singles.values(), *own))
         latency = self.placed.to_dict()["latency_s"]
         evidence = Evidence(
-            Accuracy(None if over is None else over.iqr / 2 / over.median, "the error of this measurement"),
+            Accuracy(None if over is None else over.iqr / 2 / over.median, OF_ROUNDS, "between rounds"),
             latency_s=latency,
             why_none=None if mine.objective_s is not None else "The placement did not run",
             remedy="to know, measure again on a quiet machine, with more `--rounds`",

@@ -189,16 +189,22 @@ class Timings:
         raise UnknownNameError(f"no contender {name!r}; contenders are {', '.join(s.name for s in self.series)}")
 
     def ratio(self, name: str, other: str, quantity: Quantity = "throughput") -> Estimate | None:
-        """Return how many times `name` is as good as `other`: median and spread over rounds that both ran.
+        """Return how many times `name` is as good as `other`: the quotient of their medians; None without one.
 
-        Of latencies, less is better.
+        So it is the quotient of the two numbers that are told of them. The spread is that of the ratios within rounds,
+        in which changes of the machine hit both sides. Of latencies, less is better.
         """
-        mine, theirs = _by_round(self[name], quantity), _by_round(self[other], quantity)
+        one, two = self[name], self[other]
+        medians = (one.latency, two.latency) if quantity == "latency" else (one.throughput, two.throughput)
+        mine, theirs = _by_round(one, quantity), _by_round(two, quantity)
         both = sorted(mine.keys() & theirs.keys())
-        if not both:
+        if medians[0] is None or medians[1] is None or not both:
             return None
         ratios = np.array([mine[each] / theirs[each] for each in both])
-        return Estimate.of(1 / ratios if quantity == "latency" else ratios)
+        ratio = medians[0].median / medians[1].median
+        if quantity == "latency":
+            ratio, ratios = 1 / ratio, 1 / ratios
+        return Estimate(ratio, Estimate.of(ratios).iqr)
 
     def over_best(self, name: str, others: Iterable[str]) -> Estimate | None:
         """Return how many times `name` has the throughput of the best of `others`; None without one.
