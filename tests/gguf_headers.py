@@ -28,7 +28,7 @@ def write_header(
     if tokens:
         writer.add_array("tokenizer.ggml.tokens", [f"token {number}" for number in range(tokens)])
     for name, shape in tensors.items():
-        full = name if name.endswith(WITHOUT_SUFFIX) else f"{name}.weight"
+        full = name if name.endswith((*WITHOUT_SUFFIX, ".weight", ".bias")) else f"{name}.weight"
         writer.add_tensor_info(full, shape[::-1], np.dtype(np.float16), 2 * math.prod(shape))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

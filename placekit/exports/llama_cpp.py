@@ -58,8 +58,6 @@ FILE_STACK = "blk."
 """Beginning of the paths of blocks of a GGUF file, whose ops are called as their tensors."""
 KEEPING = ("ScaledDotProductAttention", "StateUpdate")
 """Types of ops that keep something of a sequence."""
-_WITH_OUTPUT = {"altup_proj", "altup_unembd_proj", "per_layer_model_proj", "per_layer_proj_norm"}
-"""Tensors used before the blocks that llama.cpp has where the output is."""
 _EXPERTS = {name for path, names in GGUF_TENSORS.items() if path.endswith("_exps") for name in names}
 _ALL_EXPERTS = "ffn_(up|down|gate_up|gate)_(ch|)exps"
 """llama.cpp's own pattern."""
@@ -151,7 +149,7 @@ def _rules(
                 f"llama.cpp has one tensor {tensor}; {name!r} is on {target}, and another op that holds it is on "
                 f"{ends[tensor]}: --pin them to one device"
             )
-        if target != follows[BEHIND if tensor in _WITH_OUTPUT else number]:
+        if target != follows[number]:
             moved[tensor] = target
     if is_tied:
         if "output" in moved:

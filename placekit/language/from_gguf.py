@@ -20,6 +20,8 @@ from placekit.model.errors import InvalidFileError
 
 _LAST_NORMS: Mapping[str, str] = {"lfm2": "token_embd_norm", "lfm2moe": "token_embd_norm"}
 """Names of last norms that are called as those of an embedding are."""
+_WITH_OUTPUT = ("output", "altup", "per_layer_model_proj", "per_layer_proj_norm")
+"""Beginnings of the names of tensors that llama.cpp has where the output is, some of them used before the blocks."""
 _TOWER = re.compile(r"(v|a|mm|mtmd)\.")
 """Beginning of the tensors of another modality."""
 
@@ -131,7 +133,7 @@ def _outside(
         part = _part(file, name, tensors, ())
         if name in ("token_embd", "position_embd", "token_types", "per_layer_token_embd"):
             tables.append(replace(part, op_type="Gather", width=float(tensors[0].shape[0]), is_lookup=True, flops=0.0))
-        elif name.startswith("output") or name.endswith("unembd_proj") or name == _LAST_NORMS.get(file.family):
+        elif name.startswith(_WITH_OUTPUT) or name == _LAST_NORMS.get(file.family):
             back.append(replace(part, is_last=name == "output"))
         else:
             others.append(replace(part, inputs=("token_embd",)))
@@ -169,7 +171,8 @@ def _core(kept: Kept, path: str, taken: Mapping[str, object], hidden: int) -> Pa
 
 def _block(rules: CacheRules, number: int, tensors: Mapping[str, list[Tensor]], state: str, hidden: int) -> Block:
     path = f"blk.{number}"
-    kept = rules.kept(number, {name: each[0].shape for name, each in tensors.items()})
+    largest = {name: max(each, key=lambda tensor: tensor.size) for name, each in tensors.items()}
+    kept = rules.kept(number, {name: tensor.shape for name, tensor in largest.items()})
     parts: list[Part] = []
 
     def add(name: str, *inputs: str) -> str:

@@ -131,6 +131,16 @@ DEEPSEEK = CONFIG | {
     "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 64, "q_lora_rank": 64,
     "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "n_group": 1, "topk_group": 1,
 }  # fmt: skip
+QWEN = {
+    "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "torch_dtype": "bfloat16",
+    "text_config": {
+        "model_type": "qwen3_5_text", "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 4,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 32000,
+        "full_attention_interval": 4, "mtp_num_hidden_layers": 1, "linear_num_key_heads": 4,
+        "linear_num_value_heads": 8, "linear_key_head_dim": 64, "linear_value_head_dim": 64,
+    },
+    "vision_config": {"depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "out_hidden_size": 1024},
+}  # fmt: skip
 TWO_CARDS = """
 [[device]]
 name = "GPU"
@@ -142,8 +152,8 @@ memory = "{memory} MiB"
 
 @pytest.mark.parametrize(
     ("config", "further", "memory"),
-    [(None, 1, 1900), (CONFIG, 1, 200), (DEEPSEEK, 0, 165)],
-    ids=["a file", "a configuration", "left out"],
+    [(None, 1, 1900), (CONFIG, 1, 200), (DEEPSEEK, 0, 165), (QWEN, 1, 130)],
+    ids=["a file", "a configuration", "left out", "of the text model"],
 )
 def test_lines_count_the_block_of_multi_token_prediction(
     call: Callable[..., Any], tmp_path: Path, config: dict[str, Any] | None, further: int, memory: int
@@ -162,9 +172,11 @@ def test_lines_count_the_block_of_multi_token_prediction(
     assert done.returncode == 0, done.stderr
     words = shlex.split(json.loads(done.stdout)["launch"][0])
     assert dict(pairwise(words))["--n-gpu-layers"] == str(4 + further + 1)
-    stem = "blk." if config is None else "model.layers."
     placed = assigned(tmp_path / "model.placement.json")
-    homes = [next(device for op, device in placed.items() if op.startswith(f"{stem}{block}.")) for block in range(4)]
+    homes = [
+        next(device for op, device in placed.items() if re.match(rf"(blk|model.*layers)\.{block}\.", op))
+        for block in range(4)
+    ]
     assert len(set(homes)) == 2
     found = devices_of_layers(words, 4 + further)
     assert found[:4] == [f"CUDA{home[-1]}" for home in homes]

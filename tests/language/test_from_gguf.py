@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -265,3 +266,35 @@ def test_towers_in_the_file_are_held(tmp_path: Path) -> None:
     model = read_gguf(tmp_path / "seeing.gguf")
     assert [part.path for part in model.front if part.is_tower] == ["v", "mm"]
     assert sum(part.parameters for part in model.front if part.is_tower) == 3 * 64 * 64 + 64 * 512
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_broken_headers_end_in_one_line(tmp_path: Path, seed: int) -> None:
+    """Bytes that are changed at random: a file is read, or refused with a line of its own."""
+    draw = random.Random(seed)
+    keys = KEYS | RECURRENT | {".attention.head_count_kv": [0, 2], ".attention.sliding_window_pattern": [True, False]}
+    write_model(tmp_path / "whole.gguf", "jamba", keys, [SSM, PLAIN], is_big=seed % 2 == 1, tokens=10)
+    whole = (tmp_path / "whole.gguf").read_bytes()
+    lines = []
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(draw.choice([1, 1, 3])):
+            data[draw.randrange(len(data))] = draw.choice([0, 255, draw.randrange(256)])
+        (tmp_path / "broken.gguf").write_bytes(data)
+        try:
+            read_gguf(tmp_path / "broken.gguf")
+        except PlacekitError as error:
+            lines.append(str(error))
+    assert lines
+    assert not any("\n" in line for line in lines)
+
+
+def test_a_bias_does_not_hide_the_matrix(tmp_path: Path) -> None:
+    """The order of tensors of one product does not matter: the matrix decides its size."""
+    inside = {"blk.0.attn_k.bias": (128,), "blk.0.attn_v.bias": (128,)}
+    inside |= {f"blk.0.{name}.weight": shape for name, shape in PLAIN.items()}
+    ends = {"token_embd.weight": (512, 100), "output_norm.weight": (512,)}
+    keys = {".block_count": 1, **KEYS, ".attention.head_count_kv": 4}
+    write_header(tmp_path / "biased.gguf", "llama", keys, {**ends, **inside})
+    with pytest.raises(InvalidFileError, match="attn_k makes 128 numbers, but head_count_kv 4 x key_length 64 are 256"):
+        read_gguf(tmp_path / "biased.gguf")

@@ -446,3 +446,4 @@ def test_published_models_go_to_a_plan_and_a_line(tmp_path: Path, name: str) -> 
     assert found[: len(homes)] == [buffers[home] for home in homes]
     assert found[-1] == buffers[placement[list(model.parts)[-1].path]]
     assert len(set(homes)) > 1
+    assert "--override-tensor" not in told.arguments
