@@ -19,7 +19,12 @@ from .trials import is_noticed, warm_up
 
 TESTS = {
     "placekit/verification": ["tests/verification", "tests/cli/test_forged_results.py"],
-    "placekit/objectives": ["tests/objectives", "tests/test_evaluate.py", "tests/verification/test_judge.py"],
+    "placekit/objectives": [
+        "tests/objectives",
+        "tests/test_evaluate.py",
+        "tests/verification/test_judge.py",
+        "tests/verification/test_random_problems.py",
+    ],
 }
 """Tests of a room, the quick ones first; of any other room those in the folder of ``tests/`` with its name."""
 SECONDS_PER_MUTANT = 20

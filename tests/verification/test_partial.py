@@ -8,7 +8,7 @@ from fuzz.problems import random_problem
 
 import placekit as pk
 from placekit.verification.exact import ExactProblem
-from placekit.verification.exhaustive import enumerate_all
+from placekit.verification.exhaustive import _Search, enumerate_all
 from placekit.verification.heads import around
 from placekit.verification.judge import broken_constraints, not_contiguous, objective
 from placekit.verification.partial import least_latency, least_makespan, work_from
@@ -51,6 +51,36 @@ def test_a_part_is_never_above_the_whole(name: str, count: int) -> None:
                 compared += 1
                 assert exact.seconds(least) <= whole, case
     assert compared > count // 2 or name == "throughput"
+
+
+STEPS = {"throughput": 2111, "serial-latency": 4722, "offload-latency": 4459, "makespan": 1394}
+"""Steps in which the problems of the test below are solved, and all placements below their optima ruled out."""
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_is_known_early_saves_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound of a part that is never used would change no answer, but how many problems are small enough."""
+    spent = 0
+
+    def spend(search: _Search, steps: int) -> None:
+        nonlocal spent
+        spent += steps
+
+    monkeypatch.setattr(_Search, "spend", spend)
+    for case in range(40):
+        problem = random_problem(66, case, name)
+        variant = problem.objective
+        if isinstance(variant, pk.Throughput):
+            problem = problem.replace(objective=pk.Throughput(variant.overlap, variant.schedule))
+        if isinstance(variant, pk.Makespan):
+            problem = problem.replace(objective=pk.Makespan())
+        exact = ExactProblem.of(problem)
+        below = enumerate_all(exact, None)
+        while below.device is not None:
+            best = objective(exact, below.device, below.step)
+            below = enumerate_all(exact, best)
+        assert below.is_complete
+    assert spent <= STEPS[name]
 
 
 def test_offload_latency_of_many_ops_is_checked() -> None:
