@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # --no-compile: of 18,000 modules a few thousand are imported, which Python compiles then
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 
-.PHONY: help links venv demo docs test test-slow lint format types tests coverage dist smoke compile tables fuzz mutants kernels clean
+.PHONY: help links venv demo unet-split figures docs test test-slow lint format types tests coverage dist smoke compile tables fuzz mutants kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,10 +49,19 @@ demo: $(VENV)/.installed-zoo  ## place ResNet-50 on this machine and a U-Net on 
 	@mkdir -p $(DEMO)
 	@$(MAKE) --no-print-directory -j 2 $(DEMO)/resnet50.xml $(DEMO)/unet.xml
 	$(BIN)/placekit solve --method ilp $(DEMO)/resnet50.xml --time-limit 60 -o $(DEMO)/resnet50.placement.json
-	$(BIN)/placekit solve $(DEMO)/unet.xml --platform examples/laptop.toml --costs analytic \
-	  --memory iGPU=11MiB --memory NPU=5MiB --time-limit 30 -o $(DEMO)/unet.placement.json
+	@$(MAKE) --no-print-directory unet-split
 	$(BIN)/placekit show $(DEMO)/unet.result.json --graph $(DEMO)/unet.png --gantt $(DEMO)/unet.pipeline.png
 	@echo; echo "The demo wrote:"; ls -1 $(DEMO)
+
+unet-split: $(DEMO)/unet.xml
+	$(BIN)/placekit solve $(DEMO)/unet.xml --platform examples/laptop.toml --costs analytic \
+	  --memory iGPU=11MiB --memory NPU=5MiB --time-limit 30 -o $(DEMO)/unet.placement.json
+
+figures: $(VENV)/.installed-zoo  ## draw the pictures of the readme and the tutorial anew, benchmarks/figures/
+	@mkdir -p $(DEMO)
+	@$(MAKE) --no-print-directory unet-split
+	$(BIN)/placekit show $(DEMO)/unet.result.json \
+	  --graph benchmarks/figures/unet_split.png --gantt benchmarks/figures/unet_pipeline.png
 
 $(DEMO)/resnet50.xml:
 	$(BIN)/placekit zoo resnet50 -o $@
