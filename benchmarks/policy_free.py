@@ -25,8 +25,12 @@ from numpy.typing import NDArray
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.parsing import coarse_nodes, node_graph, parse
 from placekit.model.errors import InvalidProblemError
-from placekit.solve.method import Method, Run
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run, no_links
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.excess import offer_first_answers
+from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 
 PATIENCE = 20
 """Starts in vain after which the search ends, unless there is a time limit or it is told another number."""
@@ -59,8 +63,14 @@ class PolicyFree(Method):
     params_type = PolicyFreeParams
     params: PolicyFreeParams
 
+    def supports(self, problem: Problem) -> str | None:
+        """Return None without direct links; the environment knows memory that ops share."""
+        return no_links(problem)
+
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` starts in a row brought nothing."""
+        raise_bounds_at_once(run)
+        offer_single_devices(run)
         search = _Search(run)
         start = run.placement or run.warm_start
         if start is not None:
@@ -83,6 +93,8 @@ class _Search:
         self.environment = environment = Environment(run.problem)
         for actions in environment.homogeneous:
             run.offer(environment.answer(environment.expand(actions[None])[0]))
+        if run.placement is None:
+            offer_first_answers(run)
         self._told = environment.evaluations
         self._nodes = coarse_nodes(run.problem, environment.mask, has_chains=False)
         self._leader = np.unique(self._nodes, return_index=True)[1]

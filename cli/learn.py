@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar
 
 import typer
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from placekit.learned.method import LearnedMethod
 
 _MAX_ERROR = 200
+MOST_BOUND_S, BOUND_SHARE = 10.0, 0.1
+"""Seconds for a lower bound unless the user says otherwise, and their largest share of a time limit."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,12 @@ class TrainingRun:
     policy: Path | None = option(None, "Policy to begin with, or 'pretrained'. --episodes 0 only applies it.", "FILE")
     resume: Path | None = option(None, "Checkpoint to resume from, written again without --policy-out.", "FILE")
     warm_start: Path | None = option(None, "Placement or result to begin with.", "FILE")
-    bound_s: float = option(10.0, "Time for a lower bound after training; 0: no bound.", "SECONDS", names="--bound")
+    bound_s: float | None = option(
+        None,
+        "Time for a lower bound after training; 0: none. Default: 10, but at most a tenth of --time-limit.",
+        "SECONDS",
+        names="--bound",
+    )
     checkpoint_interval: float = option(30.0, "Time between checkpoints; 0: one after every update.", "SECONDS", min=0)
     policy_out: Path | None = option(None, "Policy and checkpoint (default STEM.policy.pt).", "FILE", panel=OUTPUT)
     log_dir: Path | None = option(None, "Folder for metrics.jsonl and TensorBoard events.", "DIR", panel=OUTPUT)
@@ -77,6 +85,12 @@ class TrainingRun:
         if self.reward not in ("judge", "measured"):
             raise UnknownNameError(f"no reward {self.reward!r}; rewards are judge, measured")
         return self.reward == "measured"
+
+    @property
+    def bound_limit_s(self) -> float:
+        """Seconds for a lower bound after training."""
+        most_s = MOST_BOUND_S if self.time_limit is None else min(MOST_BOUND_S, BOUND_SHARE * self.time_limit)
+        return most_s if self.bound_s is None else self.bound_s
 
     @property
     def stop(self) -> Stop | None:
@@ -114,6 +128,7 @@ def learn(
     as_json: JsonOption = False,
 ) -> None:
     """Train a policy on a model; write the policy, its best placement and the result."""
+    parts = _Parts()
     if run.is_measured and (kind := kind_of_file(model)) != "model":
         raise InvalidProblemError(f"--reward measured needs a model to run; {model} is a {kind} file")
     learner = _method(run.method or _method_of(run.policy), run)
@@ -122,12 +137,14 @@ def learn(
         policy_path,
     )
 
+    parts.end("imports")
     files = OutputFiles.of(model, output)
     kept = check_writable(run.policy_out or run.resume or files.policy_for(model))
     task = read_task(model, asked.options())
     whole = all_cores_problem(model, asked.options(), task.problem)
     start = read_placed(run.warm_start, task.problem.graph, task.problem.platform) if run.warm_start else None
     before = _file_state(kept)
+    parts.end("model and costs")
     with LearnLine(run.time_limit) as line:
         measured = None
         if run.is_measured:
@@ -144,16 +161,53 @@ def learn(
             run.log_dir,
             line.take,
             checkpoint_every_s=run.checkpoint_interval,
-            bound_s=run.bound_s,
+            bound_s=run.bound_limit_s,
             measured=measured,
         )
         result = solve_problem(task.problem, learner, stop=run.stop, seed=run.seed, warm_start=start, on_progress=line)
+    parts.end_solve(result)
     result = with_verdict(result, task.problem, whole)
     written = files.write(result, task.problem)
-    if _file_state(kept) != before:  # where nothing is feasible, nothing was trained
+    if _file_state(kept) != before:  # where nothing is feasible, or the first answer is optimal, nothing was trained
         written["policy"] = str(kept)
-    tell(as_json, result.to_dict() | {"files": written}, chain(_measured_lines(result), report(task, result, written)))
+    parts.end("comparison and files")
+    lines = chain(_measured_lines(result), report(task, result, written), parts.lines(result))
+    tell(as_json, result.to_dict() | {"files": written, "parts_s": parts.seconds}, lines)
     raise typer.Exit(exit_code(result.placement, result.status))
+
+
+class _Parts:
+    """Wall seconds of the parts of a training, of which a time limit counts the learning."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since_s = perf_counter()
+
+    def end(self, part: str) -> None:
+        """Count the seconds since the part before as those of `part`."""
+        now_s = perf_counter()
+        self.seconds[part], self._since_s = now_s - self._since_s, now_s
+
+    def end_solve(self, result: Result) -> None:
+        """Divide the seconds since the part before among kernels, learning and the lower bound."""
+        bound_s = float(result.info.get("bound_time_s", 0.0))
+        self.end("kernels")
+        in_all_s = self.seconds.pop("kernels")
+        learning_s = result.runtime_s - bound_s
+        self.seconds |= {
+            "kernels": max(in_all_s - result.runtime_s, 0.0),
+            "learning": learning_s,
+            "lower bound": bound_s,
+        }
+
+    def lines(self, result: Result) -> Iterator[RenderableType]:
+        """Return a line per part."""
+        yield ""
+        if result.placement is not None and "updates" not in result.info:
+            yield "Nothing was learned: an answer that needs no search is as good as a lower bound."
+        in_all_s = sum(self.seconds.values())
+        told = {part: f"{format_time(round(seconds, 3))}" for part, seconds in self.seconds.items()}
+        yield fact_lines(told | {"in all": format_time(round(in_all_s, 3))})
 
 
 def _file_state(path: Path) -> tuple[int, int] | None:

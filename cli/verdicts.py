@@ -19,7 +19,8 @@ from placekit.model.teams import members_of
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.advice import Verdict
 from placekit.solve.alternatives import WITH_PINNED, form_of
-from placekit.solve.result import Result
+from placekit.solve.result import Result, Status
+from placekit.solve.stop import StopReason
 from placekit.solve.verdict import verdict
 
 
@@ -54,6 +55,8 @@ def with_verdict(result: Result, problem: Problem, whole: Problem | None = None)
     schedule = None if judged.score is None else judged.score.schedule
     found = {"objective": judged.objective, "device_loads": judged.device_loads, "schedule": schedule}
     result = replace(result, placement=simpler, **found)  # type: ignore[arg-type]  # fields by name
+    if result.gap is not None and result.gap <= result.tolerance:
+        result = replace(result, status=Status.OPTIMAL, stop_reason=StopReason.PROVED)
     return replace(result, verdict=verdict(problem, result, whole))
 
 

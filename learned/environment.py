@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.learned.kernels import batch_infeasibility, line_up
+from placekit.learned.kernels import SharedMemory, batch_infeasibility, batch_shared_excess, line_up
 from placekit.learned.rewards import Reward, RewardStopped
 from placekit.model.contiguity import Contiguity, edges_along_order
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
@@ -173,7 +173,19 @@ class Environment:
         degree = np.empty(len(placements))
         rule = _RULES[self.problem.contiguity]
         batch_infeasibility(self._instance, self._leader, *self._order_edges, rule, placements, degree)
-        return degree
+        return degree + self._shared_excess(placements)
+
+    def _shared_excess(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``[batch]`` bytes that exceed a limit where ops share memory, as a share of the most that anything needs."""
+        problem, excess = self.problem, np.zeros(len(placements))
+        if problem.has_tight_blocks:
+            batch_shared_excess(self._shared_memory, self._instance.limit_bytes, placements, excess)
+            excess /= problem.stage_memory.most_bytes
+        return excess
+
+    @cached_property
+    def _shared_memory(self) -> SharedMemory:
+        return SharedMemory.of(self.problem.stage_memory, self.problem.costs.op_memory_bytes)
 
     def evaluate(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
         """``[batch]`` objectives in seconds of placements ``[batch, num_ops]``; infinity where infeasible.
@@ -230,6 +242,7 @@ class Environment:
             return None
         degree = np.empty(len(self.refused))
         batch_infeasibility(self._instance, self._leader, *self._order_edges, 0, self.refused, degree)
+        degree += self._shared_excess(self.refused)
         is_contiguity = self.problem.contiguity is not Contiguity.NONE and 2 * (degree == 0).sum() >= len(degree)
         return f"contiguity {self.problem.contiguity}" if is_contiguity else "memory"
 

@@ -7,10 +7,32 @@ on a machine that does other work.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
+from placekit.model.memory import StageMemory
+
+
+class SharedMemory(NamedTuple):
+    """Arrays of a `StageMemory`, for kernels; the kinds of blocks are `placekit.model.memory.BlockKind`."""
+
+    own_bytes: NDArray[np.float64]  # ``[V]`` bytes that each op holds alone
+    position: NDArray[np.int64]  # ``[V]`` when each op runs
+    # kind, num_bytes: ``[blocks]``; offsets, ops: CSR lists of the ops of each block
+    kind: NDArray[np.int64]
+    num_bytes: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    ops: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, memory: StageMemory, own_bytes: NDArray[np.float64]) -> SharedMemory:
+        """Return writable copies: kernels are compiled for such arrays."""
+        ints = (memory.position, memory.kind, memory.offsets, memory.ops)
+        position, kind, offsets, ops = (np.array(each, dtype=np.int64) for each in ints)
+        return cls(np.array(own_bytes), position, kind, np.array(memory.num_bytes), offsets, ops)
 
 
 @njit(inner=True)
@@ -97,6 +119,64 @@ def batch_infeasibility(instance, leader, senders, receivers, rule, devices, deg
             for d in range(num_devices):
                 amount += _escaping_ops(senders, receivers, device, d) / num_ops
         degree[row] = amount
+
+
+@njit
+def batch_shared_excess(memory, limit_bytes, devices, excess):  # type: ignore[no-untyped-def]  # compiled
+    """Sum up the bytes that exceed the limits when ops share memory, as :mod:`placekit.model.memory` defines it.
+
+    Parameters
+    ----------
+    memory : SharedMemory
+        The blocks of the problem.
+    limit_bytes : float64[D]
+        Limits, infinity for none.
+    devices : int64[B, V]
+        Device of every op.
+    excess : float64[B]
+        Receives the bytes; 0 exactly where every limit holds.
+
+    Notes
+    -----
+    O(B (uses + D V)).
+    """
+    num_ops, num_devices = devices.shape[1], len(limit_bytes)
+    first, last = np.empty(num_devices, dtype=np.int64), np.empty(num_devices, dtype=np.int64)
+    seen_by = np.full(num_devices, -1)
+    for row in range(devices.shape[0]):
+        device = devices[row]
+        own, weights, queues = np.zeros(num_devices), np.zeros(num_devices), np.zeros(num_devices)
+        change = np.zeros((num_devices, num_ops + 1))
+        for op in range(num_ops):
+            own[device[op]] += memory.own_bytes[op]
+        seen_by[:] = -1
+        for b in range(len(memory.num_bytes)):
+            num_bytes, count = memory.num_bytes[b], 0
+            for use in range(memory.offsets[b], memory.offsets[b + 1]):
+                op = memory.ops[use]
+                d, when = device[op], memory.position[op]
+                if seen_by[d] != b:
+                    seen_by[d], first[d], last[d] = b, when, when
+                    count += 1
+                first[d], last[d] = min(first[d], when), max(last[d], when)
+            for d in range(num_devices):
+                if seen_by[d] != b:
+                    continue
+                if memory.kind[b] == 1:
+                    weights[d] += num_bytes
+                elif memory.kind[b] == 0:
+                    change[d, first[d]] += num_bytes
+                    change[d, last[d] + 1] -= num_bytes
+                elif count > 1:
+                    queues[d] += num_bytes
+        over = 0.0
+        for d in range(num_devices):
+            level = peak = 0.0
+            for when in range(num_ops):
+                level += change[d, when]
+                peak = max(peak, level)
+            over += max(0.0, own[d] + weights[d] + peak + queues[d] - limit_bytes[d])
+        excess[row] = over
 
 
 @njit

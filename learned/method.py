@@ -28,9 +28,12 @@ from placekit.learned.threads import one_thread
 from placekit.learned.training import Metrics, Training, train
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
-from placekit.solve.method import Method, Run
+from placekit.solve.method import Method, Run, no_links
 from placekit.solve.registry import get_method
 from placekit.solve.stop import MaxRuntime, StopReason
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.excess import offer_first_answers
+from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 
 if TYPE_CHECKING:
     from placekit.learned.measured_reward import MeasuredReward
@@ -106,13 +109,24 @@ class LearnedMethod(Method):
         """Return a fresh learner; weights may be drawn from torch's default generator, which is seeded."""
         return type(self).learner_type(environment, self.params)
 
+    def supports(self, problem: Problem) -> str | None:
+        """Return None without direct links; the environment knows memory that ops share."""
+        return no_links(problem)
+
     @one_thread()
     def run(self, run: Run) -> StopReason:
-        """Train until the run stops, the budget is spent, or nothing improves any more."""
+        """Train until the run stops, the budget is spent, or nothing improves any more.
+
+        Bounds and answers that cost nothing come first: an answer that meets a bound leaves nothing to learn.
+        """
         measured = self.session.measured
+        if measured is None:
+            raise_bounds_at_once(run)
         reason = self._train(run, Environment(run.problem)) if measured is None else self._train_on(measured, run)
-        if self.session.bound_s > 0:
+        if self.session.bound_s > 0 and not run.is_proven:
+            begin_s = run.elapsed_s
             _prove_bound(run, self.session.bound_s)
+            run.info["bound_time_s"] = run.elapsed_s - begin_s
         return reason
 
     def _train_on(self, measured: MeasuredReward, run: Run) -> StopReason:
@@ -142,8 +156,12 @@ class LearnedMethod(Method):
     def _train(self, run: Run, environment: Environment) -> StopReason:
         session = self.session
         start = run.placement or run.warm_start  # of the method before, in a row of methods
+        if session.measured is None:
+            offer_single_devices(run)
         for actions in environment.homogeneous:
             run.offer(environment.answer(environment.expand(actions[None])[0]))
+        if run.placement is None and offer_first_answers(run) and start is None:
+            start = run.placement
         reason = run.should_stop()
         if reason is not None:
             return reason
@@ -152,6 +170,8 @@ class LearnedMethod(Method):
             apply_weights(learner, read_checkpoint(session.policy), self.name, run.problem)
         if start is not None:
             learner.prefer(start.device_of_op)
+            if not np.isfinite(environment.single_devices).any():
+                environment.evaluate(start.device_of_op[None])  # else nothing that is feasible may be met
         decoding_s: float | None = None
         if session.measured is None:  # measured times stop by themselves
             environment.should_stop = partial(out_of_time, run)

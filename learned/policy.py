@@ -27,7 +27,7 @@ from placekit.solve.method import Method, Run
 from placekit.solve.params import read_params
 from placekit.solve.registry import METHODS, get_method
 from placekit.solve.stop import StopReason
-from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.excess import offer_first_answers
 
 MAX_PARAM = 1_000_000
 """Parameters of a policy file beyond this are no parameters of a training that ever ran."""
@@ -104,7 +104,7 @@ class TrainedPolicy(Method):
         offer_decoded(run, environment, learner)
         reason = self._sample(run, environment, learner)
         if run.placement is None:
-            offer_single_devices(run)
+            offer_first_answers(run)
         environment.should_stop = None
         return reason
 

@@ -356,6 +356,21 @@ def test_a_simpler_placement_that_is_as_good_is_the_answer() -> None:
     assert found.verdict.choice == "device"
 
 
+def test_a_simpler_placement_that_meets_the_bound_is_optimal() -> None:
+    """What takes the place of an answer that was not proven has the words that its own gap deserves."""
+    from placekit.cli.verdicts import with_verdict
+
+    problem = chain([[2 * MS], [2 * MS]], {"cpu": 2}, objective=pk.Throughput(teams="equal"))
+    proven = pk.solve(problem, "auto")
+    split = Placement.of(problem, [0, 1])
+    apart = replace(
+        proven, placement=split, status=pk.Status.FEASIBLE, stop_reason=pk.StopReason.TIME, objective=2.1 * MS
+    )
+    found = with_verdict(apart, problem)
+    assert found.objective == pytest.approx(2 * MS)
+    assert (found.status, found.stop_reason) == (pk.Status.OPTIMAL, pk.StopReason.PROVED)
+
+
 def measured(rates: dict[str, list[float]]) -> pk.Verdict:
     """Return the verdict on the split of `TWO` that a timing with these samples per second gives."""
     return timed(rates).verdict

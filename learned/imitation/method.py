@@ -26,6 +26,7 @@ from placekit.learned.learner import GroupwiseLearner, Rollout, TrainingParams
 from placekit.learned.method import LearnedMethod
 from placekit.learned.rewards import ExpectedOrder
 from placekit.objectives.makespan.orders import BestOrder
+from placekit.solve.method import no_links, no_shared_memory
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
@@ -246,3 +247,7 @@ class Imitation(LearnedMethod):
     serves_any_platform: ClassVar[bool] = True
     max_sampled_ops: ClassVar[int] = 2_000
     learner_type = ImitationLearner
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None without direct links and memory that ops share, which decoding does not know."""
+        return no_links(problem) or no_shared_memory(problem)

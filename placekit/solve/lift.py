@@ -8,7 +8,8 @@ the other problem.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from placekit.model.placement import Placement, Violation
@@ -102,6 +103,17 @@ class LiftedRun(Run):
             if isinstance(lifted, Placement):
                 outer.offer(lifted)
         return evaluation
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Let no limit on evaluations stop what is inside the ``with`` block, neither here nor in the outer run."""
+        with super().uncounted(), self.outer.uncounted():
+            yield
+
+    def count_evaluations(self, count: int) -> None:
+        """Count answers here and in the outer run, whose limits hold."""
+        super().count_evaluations(count)
+        self.outer.count_evaluations(count)
 
     def raise_bound(
         self, bound: float, name: str, certificate: CertificateSource = None, *, tolerance: float = SOLVER_TOLERANCE

@@ -18,6 +18,8 @@ ANY = "*"
 
 COMPOSED = "placekit.solvers.sequence.composed:Composed"
 """Class of methods in a row, ``first+second``."""
+FIRST_ANSWERS = "placekit.solvers.generic.excess:offer_first_answers"
+"""Function that offers what needs no search."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from placekit.model.errors import (
 )
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
-from placekit.solve.method_table import ANY, COMPOSED, OWN, MethodEntry, Target
+from placekit.solve.method_table import ANY, COMPOSED, FIRST_ANSWERS, OWN, MethodEntry, Target
 from placekit.solve.plugins import OpenTable, load_class
 from placekit.solve.relaxed import knows_links, why_not, work
 from placekit.solve.stop import StopReason
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _COMPLETE = ("dp", "ilp", "cpsat")
 """Methods that are exact, but for what their programs leave out or their solvers cannot tell."""
+_SEARCHES = ("exact", "hybrid", "learned")
+"""Families of methods that search, beside local search."""
 
 METHODS: OpenTable[MethodEntry] = OpenTable("method", OWN, lambda point: MethodEntry(point.value, plugin=point))
 """Every method by its name: placekit's own, those of plugins, those that were registered."""
@@ -216,20 +218,31 @@ def close(name: str, run: Run, reason: StopReason) -> StopReason:
     return stop or StopReason.FINISHED
 
 
+def answer_first(name: str, run: Run) -> None:
+    """Give a search that a limit on evaluations ended before its first answer one that needs no search.
+
+    Baselines and list schedulers are what they are: they get none.
+    """
+    entries = [METHODS[base] for part in split_name(name, METHODS) if (base := part.partition(":")[0]) in METHODS]
+    searches = [entry for entry in entries if entry.family in _SEARCHES or entry is METHODS["local-search"]]
+    if searches and run.placement is None:
+        _imported(FIRST_ANSWERS)(run)
+
+
 def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:
     """Return a class of the table, imported if need be."""
     if plugin is not None:
         return load_class(plugin, "method", _check)  # type: ignore[no-any-return]  # checked
     if isinstance(target, type):
         return target
-    return _imported(target)
+    found: type[Method] = _imported(target)
+    return found
 
 
-def _imported(target: str) -> type[Method]:
+def _imported(target: str) -> Any:
     module, _, attribute = target.partition(":")
     with preparing:
-        found: type[Method] = getattr(import_module(module), attribute)
-    return found
+        return getattr(import_module(module), attribute)
 
 
 def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:

@@ -84,10 +84,13 @@ def _work_without_shared_memory(method: Method, run: Run) -> StopReason:
     for smaller in _smaller(run, relaxed):
         if run.should_stop() is not None or run.infeasible_because is not None:
             break
+        relaxed = smaller
         try:
-            method.run(smaller)
+            reason = method.run(smaller)
         except ProgramTooLargeError:
             break
+    if reason is StopReason.TIME and run.should_stop() is None:  # the share of problems that were not needed
+        reason = method.run(LiftedRun(run, relaxed.lift))
     return reason_of(run, reason)
 
 

@@ -116,6 +116,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         self._bound_of: dict[float, float] = {}  # the best bound of each tolerance
         self._tolerance = OPTIMALITY_TOLERANCE  # of the best bound of all
         self._until_s = math.inf
+        self._is_counting = True
         self._on_progress = on_progress
         self._lock = threading.RLock()
         self._start = perf_counter()
@@ -163,6 +164,15 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
             yield
         finally:
             self._until_s = before
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Let no limit on evaluations stop what is inside the ``with`` block: the search for a first answer."""
+        before, self._is_counting = self._is_counting, False
+        try:
+            yield
+        finally:
+            self._is_counting = before
 
     @property
     def objective(self) -> float | None:
@@ -295,7 +305,8 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
             return StopReason.TIME
         if machine.is_exhausted():
             return StopReason.MEMORY
-        progress = Progress(self.elapsed_s, self.evaluations, self._stale, self.objective, self.bound)
+        counted = (self.evaluations, self._stale) if self._is_counting else (0, 0)
+        progress = Progress(self.elapsed_s, *counted, self.objective, self.bound)
         reason = None if self.stop is None else self.stop(progress)
         return StopReason.PROVED if reason is None and self.infeasible_because is not None else reason
 

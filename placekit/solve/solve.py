@@ -18,7 +18,7 @@ from placekit.model.sizes import format_bytes_exactly
 from placekit.objectives.evaluate import DeviceLoad, evaluate
 from placekit.solve.infeasibility import find_infeasibility
 from placekit.solve.method import Method, Run
-from placekit.solve.registry import get_method
+from placekit.solve.registry import answer_first, get_method
 from placekit.solve.relaxed import why_not, work
 from placekit.solve.result import Incumbent, Result, Status
 from placekit.solve.run import BaseRun
@@ -102,6 +102,8 @@ def solve(
             if infeasible is None and start is not None:
                 run.offer(start)
             end = infeasible or work(solver, run)
+            if end is StopReason.ITERATIONS:
+                answer_first(solver.name, run)
         except ProgramTooLargeError as error:
             run.info["skipped"] = str(error)
             too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME

@@ -25,10 +25,12 @@ from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.class_order import needs_chain
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.draws import below
 from placekit.solvers.generic.enumeration.method import enumerate_first, is_first
+from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.repair import move_to_allowed
 
 FREE, CONVEX, ACYCLIC = 0, 1, 2
@@ -42,6 +44,8 @@ BLOCK = 2_000_000
 """Proposals times ops between two looks at whether to stop, about."""
 WALKS = 10
 """Walks in vain after which the search ends, unless there is a time limit."""
+SHORT_WALKS = 3
+"""The same once a limit on evaluations is reached."""
 SWAP_SHARE, NEAR_SHARE = 0.4, 0.5
 """Share of proposals that exchange two classes, and of moves that go to the device of a neighbour in the graph."""
 
@@ -233,14 +237,33 @@ def excess(room: Room, device: Ints) -> float:
 def find_feasible(run: Run) -> bool:
     """Search for a feasible placement and offer it; return True if `run` holds one.
 
-    Shared memory and direct links are relaxed first, as for every method that does not know them.
+    Shared memory and direct links are relaxed first, as for every method that does not know them. A limit on
+    evaluations makes the search short, but does not forbid it.
     """
     if run.placement is None and run.should_stop() is None:
-        has_few = is_first(run.problem)
-        work(_Feasible(WALKS if has_few else None), run)
-        if has_few and run.placement is None:
-            enumerate_first(run)
+        _search_feasible(run, WALKS if is_first(run.problem) else None)
+    if run.placement is None and run.should_stop() is StopReason.ITERATIONS:
+        with run.uncounted():
+            _search_feasible(run, SHORT_WALKS)
     return run.placement is not None
+
+
+def offer_first_answers(run: Run) -> bool:
+    """Offer what needs no search, and search if nothing of that is feasible; return True if `run` holds an answer.
+
+    That are single devices, teams and ``greedy``; a limit on evaluations forbids none of them.
+    """
+    with run.uncounted():
+        offer_single_devices(run)
+        if run.should_stop() is None:
+            work(Greedy(), run)
+    return find_feasible(run)
+
+
+def _search_feasible(run: Run, num_walks: int | None) -> None:
+    work(_Feasible(num_walks), run)
+    if run.placement is None and is_first(run.problem):
+        enumerate_first(run)
 
 
 class _Feasible(Method):

@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
-from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
-from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
-from placekit.solvers.generic.excess import FREE, excess, find_feasible, room_of
-from placekit.solvers.generic.greedy import Greedy
+from placekit.solvers.generic.excess import FREE, excess, offer_first_answers, room_of
 from placekit.solvers.generic.scoring import Scorer
+from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.params import PATIENCE, LocalSearchParams
 
 BATCH = 32
@@ -48,10 +46,8 @@ class LocalSearch(Method):
 
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row bring no improvement."""
-        offer_single_devices(run)
-        if run.should_stop() is None:
-            work(Greedy(), run)
-        if not find_feasible(run):
+        raise_bounds_at_once(run)
+        if not offer_first_answers(run):
             return run.should_stop() or StopReason.FINISHED
         walk = _Walk(run)
         stale, number, patience = 0, 0, run.tries(self.params.patience, PATIENCE)

@@ -28,12 +28,20 @@ from placekit.solve.result import OPTIMALITY_TOLERANCE
 
 ROUNDS = 10
 """Updates of the weights from each of two starts."""
+AT_ONCE = "bounds at once"
+"""Name of these bounds in `Run.done`."""
 STEP = 1.0
 """Exponent of the first update; it falls with the number of updates."""
 
 
 def raise_bounds_at_once(run: Run) -> None:
-    """Raise the objective's own quick bound, and the bounds of the module docstring where they hold."""
+    """Raise the objective's own quick bound, and the bounds of the module docstring where they hold; once in a run.
+
+    Searches that prove nothing raise them before they begin: an answer that meets them ends the search.
+    """
+    if AT_ONCE in run.done:
+        return
+    run.done.add(AT_ONCE)
     own = run.problem.objective.quick_bound(run.problem)
     if own is not None:
         run.raise_bound(*own, tolerance=OPTIMALITY_TOLERANCE)

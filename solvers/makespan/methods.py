@@ -6,19 +6,13 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan
 from placekit.solve.method import Method, Run, no_shared_memory
-from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
-from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.params import LocalSearchParams
-
-
-def _begin(run: Run[Makespan]) -> None:
-    offer_single_devices(run)
-    run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
 
 
 class MakespanBound(BoundMethod):
@@ -71,5 +65,6 @@ class MakespanLocalSearch(Method):
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
         from placekit.solvers.makespan.search.local_search import search_makespan
 
-        _begin(run)
+        offer_single_devices(run)
+        raise_bounds_at_once(run)
         return search_makespan(run, self.params)

@@ -6,15 +6,14 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Method, Run
-from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.ilp.solve import IlpMethod
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
-from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.rescaled import rescaled
+from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.params import DpParams, LocalSearchParams
 
@@ -97,5 +96,5 @@ class OffloadLatencyLocalSearch(Method):
         from placekit.solvers.offload_latency.search import search_offload
 
         offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
+        raise_bounds_at_once(run)
         return search_offload(run, self.params)

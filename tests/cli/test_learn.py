@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from contenders import Process
+
+import placekit as pk
 
 Call = Callable[..., Any]
 
@@ -33,6 +36,33 @@ def test_learn_writes_policy_placement_and_result_and_goes_on(call: Call, diamon
     done = call("solve", diamond_file, "--method", f"policy:{policy}", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["objective"] is not None
+
+
+def test_learn_says_where_the_time_went(call: Call, diamond_file: Path) -> None:
+    """A line per part, and seconds in JSON: what is not learning is counted, and the bound stays within its share."""
+    done = call("learn", diamond_file, "--time-limit", "2", "--param", "hidden=8")
+    assert done.returncode == 0, done.stderr
+    parts = ("imports", "model and costs", "kernels", "learning", "lower bound", "comparison and files", "in all")
+    assert all(map(str.startswith, done.stdout.splitlines()[-len(parts) :], parts)), done.stdout
+    told = json.loads(call("learn", diamond_file, "--time-limit", "2", *QUICK).stdout)
+    assert tuple(told["parts_s"]) == parts[:-1]
+    assert told["parts_s"]["learning"] + told["parts_s"]["lower bound"] == pytest.approx(told["runtime_s"])
+
+
+def test_an_answer_that_meets_its_bound_ends_the_learning(call: Call, diamond_file: Path, tmp_path: Path) -> None:
+    """Copies on equal devices share the work exactly: optimal before the first update, and no policy is written."""
+    platform = pk.Platform.of(acc=2)
+    problem = pk.read_problem(diamond_file)
+    costs = pk.CostTable(("acc",), problem.costs.op_time_s[:, :1], problem.costs.transfer_time_s[:, :1], np.ones(4))
+    copies = pk.Problem(problem.graph, platform, costs, pk.Throughput(teams="equal"))
+    pk.write_problem(copies, tmp_path / "copies.json")
+    done = call("learn", "copies.json", "--time-limit", "60", *QUICK)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["status"], told["stop_reason"]) == ("optimal", "proved")
+    assert "updates" not in told["info"]
+    assert "policy" not in told["files"]
+    assert told["evaluations"] < 10
 
 
 def test_methods_that_do_not_learn_are_refused(call: Call, diamond_file: Path) -> None:
@@ -85,7 +115,7 @@ def test_rewards_that_cannot_be_are_refused(call: Call, diamond_file: Path, argu
 
 def test_learn_can_begin_with_the_shipped_policy(call: Call, model_file: Path, two_cpus: Path) -> None:
     """By its name; without an episode it is only applied."""
-    arguments = ("--platform", two_cpus, "--costs", "analytic", "--objective", "serial-latency", "--bound", "0")
+    arguments = ("--platform", two_cpus, "--costs", "analytic", "--objective", "makespan", "--bound", "0")
     done = call("learn", model_file, *arguments, "--policy", "pretrained", "--episodes", "0", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from strategies import examples, problems
+from strategies import blocked, examples, problems
 
 import placekit as pk
 from placekit.learned.environment import INFEASIBLE_COST, Environment
@@ -26,10 +26,10 @@ OBJECTIVES = st.one_of(
 )
 
 
-@given(problems(objective=OBJECTIVES), st.randoms(use_true_random=False))
-@examples(150)
+@given(problems(objective=OBJECTIVES) | blocked(problems(objective=OBJECTIVES)), st.randoms(use_true_random=False))
+@examples(300)
 def test_batched_rewards_equal_the_judge(problem: pk.Problem, random: Random) -> None:
-    """For every objective, contiguity and constraint: the judge's value, and infinity exactly where it objects."""
+    """For every objective, contiguity and constraint, shared memory too: infinity exactly where the judge objects."""
     try:
         environment = Environment(problem)
     except UnsupportedProblemError:

@@ -20,6 +20,7 @@ from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.local_search import LocalSearch
 from placekit.solvers.generic.teams.fixed import on_partitions
+from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.params import PATIENCE, LocalSearchParams
 from placekit.solvers.throughput.dp.linear import offer_best_chains, offer_team_chains
 from placekit.solvers.throughput.local_search.anneal import score
@@ -56,6 +57,7 @@ class ThroughputLocalSearch(Method):
 
         The best chain over all teams says which partition to begin with.
         """
+        raise_bounds_at_once(run)
         offer_team_chains(run)
         return self._search(run)
 

@@ -293,7 +293,14 @@ def test_contiguity_leaves_no_single_device_in_silence() -> None:
     assert alone is not None
     assert found.objective < 0.9 * alone
     assert "no_better" not in found.info
-    told = pk.solve(problem.replace(objective=pk.SerialLatency()), "hsdag", params={"updates": 2, "patience": 0}).info
+    serial = problem.replace(objective=pk.SerialLatency())
+    proven = pk.solve(serial, "hsdag", params={"updates": 2, "patience": 0})
+    assert proven.status is pk.Status.OPTIMAL  # equal devices: one of them does all the work that there is
+    assert "updates" not in proven.info
+    unequal = generate("inception", 60, seed=1, num_devices=2, equal=False, objective=pk.SerialLatency())
+    far = unequal.costs.replace(transfer_time_s=1e3 * unequal.costs.transfer_time_s)
+    hard = unequal.replace(costs=far, contiguity=pk.Contiguity.ACYCLIC)
+    told = pk.solve(hard, "hsdag", params={"updates": 2, "patience": 0}).info
     assert "alone" in told["no_better"]
     assert "broke contiguity acyclic" in told["no_better"]
     assert "training ended after 2 updates (iterations)" in told["no_better"]
