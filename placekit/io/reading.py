@@ -12,7 +12,7 @@ import os
 import reprlib
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -109,7 +109,9 @@ def parse_json(text: str | bytes, where: str | Path) -> Any:
         raise InvalidFileError(f"{where}: not JSON: line {error.lineno} column {error.colno}: {error.msg}") from error
     except RecursionError:
         raise InvalidFileError(f"{where}: not readable JSON: nested too deeply") from None
-    except ValueError as error:  # NaN, a key twice, an integer with thousands of digits, bytes that are no UTF-8
+    except _NoNumberError as error:
+        raise InvalidFileError(f"{where}: {_place_of_constant(text)}{error}") from None
+    except ValueError as error:  # a key twice, an integer with thousands of digits, bytes that are no UTF-8
         raise InvalidFileError(f"{where}: {error}") from error
 
 
@@ -122,8 +124,46 @@ def inside(folder: Path, name: str, where: str | Path) -> Path:
     return folder / path
 
 
+class _NoNumberError(ValueError):
+    """NaN or infinity among JSON values."""
+
+
 def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON number; numbers must be finite")
+    raise _NoNumberError(f"{constant} is no JSON number; numbers must be finite")
+
+
+def _place_of_constant(text: str | bytes) -> str:
+    """Return where the first NaN or infinity of a JSON text is; empty if it has none."""
+    data = json.loads(text, parse_constant=_NoNumberError)
+    path = path_to(data, lambda value: isinstance(value, _NoNumberError))
+    if not path:
+        return ""
+    return f"{place_of(path, data)}{_op_at(path, data)}: "
+
+
+def path_to(data: Any, is_it: Callable[[Any], bool]) -> tuple[int | str, ...] | None:
+    """Return the keys and indices that lead to the first value below `data` that is so; None if there is none."""
+    waiting: list[tuple[tuple[int | str, ...], Any]] = [((), data)]
+    while waiting:
+        path, value = waiting.pop()
+        if is_it(value):
+            return path
+        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        waiting += [((*path, key), each) for key, each in inner if isinstance(each, dict | list) or is_it(each)][::-1]
+    return None
+
+
+def _op_at(path: tuple[int | str, ...], data: Any) -> str:
+    """Return the name of the op that an entry of a column is of, if the file has a column of names as long."""
+    ops = data.get("ops") if isinstance(data, dict) else None
+    names = ops.get("name") if isinstance(ops, dict) else ops
+    step = next((step for step in path if isinstance(step, int)), None)
+    is_column = step is not None and not {"transfer_time_s", "direct_time_s", "tensors", "provenance"}.intersection(
+        path
+    )
+    if not is_column or not isinstance(names, list) or not 0 <= step < len(names) or not isinstance(names[step], str):
+        return ""
+    return f" (op {reprlib.repr(names[step])})"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -157,11 +197,12 @@ def _first_problem(error: ValidationError, data: Any, model: type[BaseModel]) ->
     first = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     location = first["loc"]
-    place = _place(location, data)
+    place = place_of(location, data)
     if first["type"] == "missing":
         return f"{place} is missing{more}"
     if first["type"] == "extra_forbidden":
         return f"{place} is an unknown field{more}; fields are {', '.join(_fields_at(model, location[:-1]))}"
+    place += _op_at(location, data) if isinstance(first["input"], float) else ""
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if first["type"] == "too_short" and not first["input"]:
         return f"{place} is {first['input']!r}; it must not be empty{more}"
@@ -186,7 +227,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
-def _place(location: tuple[int | str, ...], data: Any) -> str:
+def place_of(location: tuple[int | str, ...], data: Any) -> str:
     """Spell a location, with the id or name of every list item that has one: ``nodes[3] (id 17).cpuLatency``."""
     text = ""
     shown = location if len(location) <= 12 else (*location[:12], "...")

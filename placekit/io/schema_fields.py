@@ -7,11 +7,13 @@ written as a float: ``2.0`` is 2.
 from __future__ import annotations
 
 import math
+import operator
+from functools import reduce
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from placekit.io.reading import MAX_NAME_LENGTH
+from placekit.io.reading import MAX_NAME_LENGTH, path_to, place_of
 
 MAX_DEVICES = 4096
 """More devices of one kind than this in a file are taken for a mistake, not for a machine."""
@@ -36,12 +38,10 @@ Label = Annotated[Whole, Field(ge=-INT64, lt=INT64)]
 
 def _finite(value: Any) -> Any:
     """Return free-form values, unless a number among them is none: ``1e999`` reads as infinity, which JSON lacks."""
-    stack = [value]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, float) and not math.isfinite(each):
-            raise ValueError(f"{each} is no value; numbers must be finite")
-        stack += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    path = path_to(value, lambda each: isinstance(each, float) and not math.isfinite(each))
+    if path is not None:
+        found = reduce(operator.getitem, path, value)
+        raise ValueError(f"{place_of(path, value)}: {found} is no value; numbers must be finite")
     return value
 
 
