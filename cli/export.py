@@ -340,7 +340,8 @@ def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str], ch
         sizes = (len(stage.op_names), len(stage.inputs), len(stage.outputs))
         table.add_row(stage.name, stage.team_name, *map(str, sizes))
     more = len(plan.stages) - _MAX_STAGES
-    notes = [*([f"and {more} more"] if more > 0 else []), *many_stages_note(len(plan.stages), len(plan.teams))]
+    one = [f"one stage: all runs on {plan.stages[0].team_name}, and nothing is split"] if len(plan.stages) == 1 else []
+    notes = [*one, *([f"and {more} more"] if more > 0 else []), *many_stages_note(len(plan.stages), len(plan.teams))]
     between = f"{format_count(len(plan.cuts), 'tensor')}, {format_bytes(plan.cut_bytes)} per sample"
     paths = {f"wrote {kind}": path for kind, path in written.items()}
     facts = {"between": between, "checked": checked} | paths

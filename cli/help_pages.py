@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH, with_options
+from placekit.interrupts import disarm
 from placekit.model.errors import UnknownNameError, did_you_mean
 
 COMMANDS = {
@@ -47,6 +48,11 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 class PanelCommand(TyperCommand):
     """Command whose help shows options by panel."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the command: from here on Ctrl-C leaves it what it cleans up."""
+        disarm()
+        return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, common options, panels of this command alone, and the other panels in their order."""

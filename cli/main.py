@@ -14,12 +14,11 @@ import typer
 
 from placekit.cli.console import one_line, print_error, print_line, take_stdout
 from placekit.cli.help_pages import TableOfCommands, UsageError, usage_error_line
+from placekit.interrupts import EXIT_INTERRUPTED, was_interrupted
 from placekit.model.errors import JudgeDisagreementError, PlacekitError
 
 EXIT_USAGE = 2
 """Bad arguments or bad input."""
-EXIT_INTERRUPTED = 130
-"""Ctrl-C where there is no answer to return: the shell's convention, 128 + SIGINT."""
 
 DEAF = ("highs", "cp-sat", "quick bounds")
 """Beginnings of the names of threads that nobody waits for: of a native solver, and of a long kernel."""
@@ -71,12 +70,13 @@ def main() -> None:
         _run()
     except JudgeDisagreementError:  # a bug of ours, not of the input: show where
         raise
+    except KeyboardInterrupt:
+        _leave_interrupted()
     except PlacekitError as error:
+        if was_interrupted():
+            _leave_interrupted()
         print_error(error)
         sys.exit(EXIT_USAGE)
-    except KeyboardInterrupt:
-        print_error("interrupted")
-        _leave(EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has left (`placekit ... | head`): nothing more to say
         _discard_stdout()
         sys.exit(EXIT_INTERRUPTED)
@@ -84,6 +84,15 @@ def main() -> None:
         _discard_stdout()
         print_error(_what_failed(error))
         sys.exit(EXIT_USAGE)
+    except Exception:
+        if was_interrupted():
+            _leave_interrupted()
+        raise
+
+
+def _leave_interrupted() -> NoReturn:
+    print_error("interrupted")
+    _leave(EXIT_INTERRUPTED)
 
 
 def _run() -> NoReturn:
@@ -98,7 +107,9 @@ def _run() -> NoReturn:
         code = EXIT_USAGE
     sys.stdout.flush()
     code = code if isinstance(code, int) else 0
-    if code == EXIT_INTERRUPTED or any(thread.name.startswith(DEAF) for thread in threading.enumerate()):
+    if code == EXIT_INTERRUPTED:
+        _leave_interrupted()
+    if any(thread.name.startswith(DEAF) for thread in threading.enumerate()):
         _leave(code)
     sys.exit(code)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import placekit.interrupts  # noqa: F401  # before all that takes its time
 from placekit.model.contiguity import Contiguity as Contiguity
 from placekit.model.costs import CostTable as CostTable
 from placekit.model.errors import PlacekitError as PlacekitError

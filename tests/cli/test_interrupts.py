@@ -126,3 +126,44 @@ def test_the_command_ends_within_its_limit_on_a_huge_problem(huge: Path, tmp_pat
     begin = time.perf_counter()
     assert _solve_huge(huge, tmp_path, 30.0).wait(timeout=2 * HANG_S) == 0
     assert time.perf_counter() - begin <= 1.1 * 30.0 + 1.0
+
+
+STARTING = """
+import sys
+package, sys.argv = sys.argv[1], ["placekit", *sys.argv[2:]]
+class Told:
+    def find_spec(self, name, *_):
+        if name == package:
+            print("importing", flush=True)
+sys.meta_path.insert(0, Told())
+from placekit.cli.main import main
+main()
+"""
+"""Runs the command, and says when it begins to import a module."""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.3, 0.6))])
+@pytest.mark.parametrize("package", ["numpy", "typer", pytest.param("rich", marks=pytest.mark.slow)])
+def test_ctrl_c_while_a_command_starts_is_one_line(package: str, after_s: float, diamond_file: Path) -> None:
+    """Whatever is being imported: no traceback, and the shell's exit code; or the command was done already."""
+    target = str(diamond_file.with_name("p.json"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTING, package, "solve", str(diamond_file), "-o", target],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    if process.stdout.readline() == "importing\n":
+        time.sleep(after_s)
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode in (0, 130), err
+    assert "Traceback" not in err
+    if process.returncode == 130:
+        assert err.splitlines()[-1:] == ["error: interrupted"]
+
+
+def test_a_program_that_imports_placekit_keeps_its_handling_of_signals() -> None:
+    """Only the command answers Ctrl-C itself."""
+    code = "import signal; before = signal.getsignal(2); import placekit; print(signal.getsignal(2) is before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
