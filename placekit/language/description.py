@@ -8,7 +8,7 @@ numbers per token (keys and values, or a latent vector), of at most `Part.window
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -17,8 +17,15 @@ from placekit.model.errors import InvalidProblemError
 PREDICTING = "multi-token prediction"
 """Beginning of the kind of blocks that predict further tokens."""
 
-_LEFT_OUT = frozenset({"deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_k25", "youtu", "ernie4_5_moe", "minimax_m2"})
-"""Families of transformers whose blocks of multi-token prediction llama.cpp's converter leaves out."""
+_IN_GGUF: Mapping[str, int] = {
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v4", "kimi_k2", "kimi_k25", "youtu", "glm4_moe_lite",
+                     "ernie4_5_moe", "minimax_m2"), 0),
+    "mimo_v2_flash": 3,
+}  # fmt: skip
+"""Blocks of multi-token prediction in GGUF files, by families of transformers whose configurations do not tell it.
+
+Llama.cpp's converter leaves them out, or knows their number.
+"""
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,7 @@ class ModelDescription:
     @property
     def further_in_gguf(self) -> int:
         """Number of blocks of multi-token prediction that a GGUF file of the model has: llama.cpp counts them."""
-        return 0 if self.family in _LEFT_OUT else len(self.speculative)
+        return _IN_GGUF.get(self.family, len(self.speculative))
 
     @property
     def is_tied(self) -> bool:

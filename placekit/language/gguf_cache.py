@@ -50,7 +50,13 @@ _PERIODS: Mapping[str, int] = {
 """Blocks of which one sees all tokens, by architecture, for files whose pattern is no list of blocks."""
 _FULL_FIRST = frozenset({"smallthinker"})
 """Architectures whose first block of a period sees all tokens, not the last one."""
-_FIXED_WINDOWS: Mapping[str, int] = {"gemma2": 4096, "llama4": 8192, "smallthinker": 4096, "exaone-moe": 128}
+_FIXED_WINDOWS: Mapping[str, int] = {
+    "gemma2": 4096,
+    "llama4": 8192,
+    "smallthinker": 4096,
+    "exaone-moe": 128,
+    "exaone4": 4096,
+}
 """Windows of files without one; llama.cpp has 8,192 for Llama 4, and 4,096 for SmallThinker, in any case."""
 _BY_LIST = frozenset({"gemma4", "step35", "mimo2"})
 """Architectures that give the blocks with a window as a list."""
@@ -147,7 +153,8 @@ class CacheRules:
             found.append(f"architecture {self.file.family} is newer than the package gguf: counted by its keys alone")
         window = self.file.value("attention.sliding_window")
         if window and not any(self.window(number) for number in range(self.main)):
-            found.append(f"a window of {window:,} tokens is there, which llama.cpp does not use: full attention")
+            why = "which llama.cpp does not use" if self.is_known else "and no pattern of blocks that have it"
+            found.append(f"a window of {window:,} tokens is there, {why}: counted as full attention")
         return found
 
     def _head_size(self, what: str, *, swa: bool) -> int:
@@ -165,10 +172,8 @@ class CacheRules:
         given = file.keys.get(f"{family}.attention.sliding_window")
         window = file.value("attention.sliding_window", _FIXED_WINDOWS.get(family, 0))
         window = _FIXED_WINDOWS[family] if window and family in ("llama4", "smallthinker") else window
-        if family == "smallthinker" and given is None:
+        if (family == "smallthinker" and given is None) or (family == "exaone4" and self.main != 64):
             return None
-        if family == "exaone4" and given is None and self.main == 64:
-            window = 4096
         if not window or number >= self.main:
             return None
         if isinstance(pattern, list) and (family in _BY_LIST | _PERIODS.keys() or not self.is_known):

@@ -51,3 +51,14 @@ def test_random_plans_come_back_with_blocks_of_multi_token_prediction(seed: int)
     assert found_at[:layers] == [names[home] for home in homes]
     assert found_at[-1] == names[homes[-1]]
     assert "--override-tensor" not in told.arguments
+
+
+@pytest.mark.parametrize(
+    ("family", "further"),
+    [("glm4_moe", 2), ("qwen3_5", 2), ("deepseek_v3", 0), ("glm4_moe_lite", 0), ("mimo_v2_flash", 3)],
+)
+def test_files_have_the_blocks_that_the_converter_writes(family: str, further: int) -> None:
+    """Most have those of the configuration; some have none, and one has more than its configuration tells."""
+    model = describe_decoder(Decoder(4, 64, 128, 500, heads=4))
+    told = model.replace(family=family, blocks=model.blocks[:2], speculative=model.blocks[2:])
+    assert told.further_in_gguf == further

@@ -298,3 +298,15 @@ def test_a_bias_does_not_hide_the_matrix(tmp_path: Path) -> None:
     write_header(tmp_path / "biased.gguf", "llama", keys, {**ends, **inside})
     with pytest.raises(InvalidFileError, match="attn_k makes 128 numbers, but head_count_kv 4 x key_length 64 are 256"):
         read_gguf(tmp_path / "biased.gguf")
+
+
+@pytest.mark.parametrize(
+    ("family", "told"),
+    [("phi3", "which llama.cpp does"), ("exaone4", "which llama.cpp does"), ("qwen99", "and no pattern of blocks")],
+)
+def test_a_window_that_nothing_uses_is_a_note(tmp_path: Path, family: str, told: str) -> None:
+    """Llama.cpp ignores it in some families; of an unknown one it is not known which blocks have it."""
+    write_model(tmp_path / "wide.gguf", family, KEYS | {".attention.sliding_window": 2047}, [PLAIN] * 2)
+    model = read_gguf(tmp_path / "wide.gguf")
+    assert not any(block.window for block in model.blocks)
+    assert any(f"a window of 2,047 tokens is there, {told}" in note for note in model.notes)
