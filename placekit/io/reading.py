@@ -157,10 +157,8 @@ def _op_at(path: tuple[int | str, ...], data: Any) -> str:
     """Return the name of the op that an entry of a column is of, if the file has a column of names as long."""
     ops = data.get("ops") if isinstance(data, dict) else None
     names = ops.get("name") if isinstance(ops, dict) else ops
-    step = next((step for step in path if isinstance(step, int)), None)
-    is_column = step is not None and not {"transfer_time_s", "direct_time_s", "tensors", "provenance"}.intersection(
-        path
-    )
+    step = next((step for step in path if isinstance(step, int)), -1)
+    is_column = not {"transfer_time_s", "direct_time_s", "tensors", "provenance"}.intersection(path)
     if not is_column or not isinstance(names, list) or not 0 <= step < len(names) or not isinstance(names[step], str):
         return ""
     return f" (op {reprlib.repr(names[step])})"

@@ -22,7 +22,13 @@ from placekit.io.workload_json import read_workload, write_workload
 from placekit.model.errors import InvalidFileError
 
 GRAPH = pk.OpGraph.from_edges(["read", "conv", "add"], [("read", "conv"), ("conv", "add")])
-COSTS = pk.CostTable(("cpu", "gpu"), [[1e-3, 2e-3]] * 3, [[0.0, 1e-3]] * 2, [1.0] * 3, provenance={"a": [1, {"b": 2}]})
+COSTS = pk.CostTable(
+    ("cpu", "gpu"),
+    np.full((3, 2), 1e-3),
+    np.tile([0.0, 1e-3], (2, 1)),
+    np.ones(3),
+    provenance={"a": [1, {"b": 2}]},
+)
 PROBLEM = pk.Problem(GRAPH, pk.Platform.of(cpu=1, gpu=1, host="cpu"), COSTS)
 RESULT = pk.solve(PROBLEM, "greedy")
 assert RESULT.placement is not None
