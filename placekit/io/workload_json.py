@@ -11,6 +11,7 @@ called ``ACC.0``, ... and ``CPU.0``, ... here. Objective and contiguity are not 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from itertools import count, islice
 from math import isclose
 from pathlib import Path
@@ -37,6 +38,8 @@ NO_MEMORY_LIMIT = sys.float_info.max
 
 _COST_TOLERANCE = 1e-9
 """Relative; out-edges of one op may differ by this much in cost (they were printed separately)."""
+NODE_IDS = "node_ids"
+"""Key of the nodes' ids in the provenance of the costs of a problem."""
 
 
 def read_workload(
@@ -84,7 +87,7 @@ def read_workload(
             transfer_time_s=np.stack([cost_ms / 1e3, np.zeros(graph.num_tensors)], axis=1),
             op_memory_bytes=np.array([node.size for node in nodes]),
             supported=np.array(supported),
-            provenance={"source": "workload file"},
+            provenance={"source": "workload file"} | _kept_ids(model, op_names),
         )
         return Problem(
             graph,
@@ -109,6 +112,20 @@ def _op_names(model: WorkloadModel, path: str | Path) -> tuple[list[str], dict[i
     if len(set(names)) != len(model.nodes):
         names = [str(node.id) for node in model.nodes]
     return names, op_of_id
+
+
+def _kept_ids(model: WorkloadModel, op_names: list[str]) -> dict[str, dict[str, int]]:
+    """Return the ids of the nodes where the ops are called otherwise: splits by experts name them."""
+    ids = [node.id for node in model.nodes]
+    return {} if op_names == list(map(str, ids)) else {NODE_IDS: dict(zip(op_names, ids, strict=True))}
+
+
+def node_ids(problem: Problem) -> list[int] | None:
+    """Return the id that each op had in the workload file of a problem; None if its ops are called by their ids."""
+    kept = problem.costs.provenance.get(NODE_IDS)
+    found = [kept.get(name) for name in problem.graph.op_names] if isinstance(kept, Mapping) else []
+    ids = [each for each in found if type(each) is int]
+    return ids if len(set(ids)) == problem.graph.num_ops == len(found) else None
 
 
 def _graph(
@@ -187,9 +204,10 @@ def workload_to_dict(problem: Problem) -> dict[str, Any]:
     if accelerator is not None:
         limit = platform.devices[platform.devices_of_kind(accelerator)[0]].memory_bytes
     is_fused = not np.array_equal(costs.op_group, np.arange(num_ops))
+    ids = np.array(node_ids(problem) or range(num_ops), dtype=np.int64)
     columns = zip(
         graph.op_names,
-        range(num_ops),
+        ids.tolist(),
         can_accelerate.tolist(),
         cpu_ms.tolist(),
         acc_ms.tolist(),
@@ -201,8 +219,8 @@ def workload_to_dict(problem: Problem) -> dict[str, Any]:
     keys = ("name", "id", "supportedOnFpga", "cpuLatency", "fpgaLatency", "isBackwardNode", "colorClass", "size")
     tensor = graph.consumed_tensor
     edges = zip(
-        graph.tensor_producer[tensor].tolist(),
-        graph.consumers.tolist(),
+        ids[graph.tensor_producer[tensor]].tolist(),
+        ids[graph.consumers].tolist(),
         transfer_ms[tensor].tolist(),
         graph.tensor_bytes[tensor].tolist(),
         strict=True,

@@ -1,8 +1,8 @@
 """Method ``file:PATH``: a placement from a file, scored like any other.
 
 `PATH` is a placement file (:mod:`placekit.io.placement_json`), or the split of a public workload's ops by a human
-expert: an object with lists `fpgas` and `cpus` of node ids. Node ids are looked up in the workload file, given as
-parameter `workload` or after a second colon (``file:SPLIT:WORKLOAD``). Without it the ops must be called by their ids.
+expert: an object with lists `fpgas` and `cpus` of node ids. They are the ids of the workload file that the problem was
+read from, or of the one given as parameter `workload` or after a second colon (``file:SPLIT:WORKLOAD``).
 Ops that a split leaves out follow those of their colour class, so a split of the forward ops suffices for a training
 graph.
 """
@@ -17,6 +17,7 @@ from typing import Any, Self
 from placekit.io.placement_json import read_placement
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import SplitModel, WorkloadModel
+from placekit.io.workload_json import node_ids
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
@@ -34,7 +35,7 @@ class FileParams:
     path
         The placement or split.
     workload
-        Workload file that the node ids of a split belong to; None if the ops are called by their ids.
+        Workload file that the node ids of a split belong to; None for the file that the problem was read from.
     default_device
         Device of the ops that a placement file leaves out; None for the file's own.
     """
@@ -99,7 +100,10 @@ class FilePlacement(Method):
                 for node in part.nodes:
                     op = op_of_id.get(str(node))
                     if op is None:
-                        raise InvalidFileError(f"{path}: {field}[{at}] names node {node}; {problem.name!r} has none")
+                        raise InvalidFileError(
+                            f"{path}: {field}[{at}] names node {node}, and {problem.name!r} has no op of this id. If "
+                            "the ids are those of another file, say `--param workload=FILE`"
+                        )
                     if names[op] in devices:
                         raise InvalidFileError(f"{path}: {field}[{at}] places node {node} a second time")
                     devices[names[op]] = f"{prefix}.{at}"
@@ -115,7 +119,8 @@ class FilePlacement(Method):
     def _op_of_id(self, problem: Problem) -> dict[str, int]:
         workload = self.params.workload
         if workload is None:
-            return {name: op for op, name in enumerate(problem.graph.op_names)}
+            ids = node_ids(problem)
+            return {str(name): op for op, name in enumerate(problem.graph.op_names if ids is None else ids)}
         nodes = validated(WorkloadModel, read_json(workload), workload).nodes
         if len(nodes) != problem.graph.num_ops:
             raise InvalidFileError(
