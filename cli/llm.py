@@ -20,14 +20,13 @@ from placekit.cli.launch import launch_lines
 from placekit.cli.objectives import GoalChoice, OverlapOption
 from placekit.cli.options import JsonOption, OptionsFile, SearchOptions, exit_code, output_option
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
-from placekit.cli.platforms import MemoryLimits
+from placekit.cli.platforms import MemoryLimits, warn_of_unlimited, with_sheet_memory
 from placekit.cli.progress import SolveLine
 from placekit.cli.serving_parts import Answer, answer_parts, model_told
 from placekit.cli.task import PinOption, parse_pins
 from placekit.cli.verdicts import with_verdict
 from placekit.cost_models.analytic import Analytic
-from placekit.cost_models.cards import KERNELS, is_card
-from placekit.cost_models.device_table import DEVICE_TABLE, get_spec
+from placekit.cost_models.cards import KERNELS
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import write_problem
 from placekit.language.apart import apart_cases
@@ -230,7 +229,8 @@ class Planner:
     def of(cls, name: str | None, asked: LlmOptions, search: SearchOptions) -> Self:
         """Return the planner of a model."""
         runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
-        machine = replace(asked.memory, headroom=None).apply(_with_sheet_memory(read_platform(asked.platform)))
+        machine = with_sheet_memory(replace(asked.memory, headroom=None).apply(read_platform(asked.platform)))
+        warn_of_unlimited(machine)
         headroom = asked.memory.headroom or f"{DEFAULT_HEADROOM if runtime is None else runtime.headroom:.0%}"
         usable = replace(asked.memory, limits=None, headroom=headroom).apply(machine)
         make, told = language_model(name, asked, machine)
@@ -390,20 +390,3 @@ def language_model(
         return make(serving, platform, lambda graph: costs.cost_table(graph, platform), **kept, **choices)
 
     return made, partial(model_told, name=called_so)
-
-
-def _with_sheet_memory(platform: Platform) -> Platform:
-    """Return the platform; devices without a memory limit get that of the data sheet of their spec."""
-
-    def limit(kind: str) -> float | None:
-        name = platform.spec_of_kind.get(kind, kind)
-        if name in DEVICE_TABLE or is_card(name):
-            return get_spec(name).memory_bytes
-        return None
-
-    return platform.replace(
-        devices=tuple(
-            device.replace(memory_bytes=limit(device.kind)) if device.memory_bytes is None else device
-            for device in platform.devices
-        )
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import ClassVar
 from placekit.cli.options import parse_pairs
 from placekit.cli.parameters import PLATFORM, option
 from placekit.cost_models.device_choice import platform_for
+from placekit.cost_models.device_table import memory_of_kind
 from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts, core_groups
 from placekit.io.detect import kind_of_file
 from placekit.io.model import ModelSource
@@ -18,7 +20,10 @@ from placekit.io.platform_toml import parse_memory, read_platform
 from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.platform import Device, Platform
+from placekit.model.reprs import short_list
 from placekit.model.sizes import format_bytes
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -196,3 +201,38 @@ def _leave_free(platform: Platform, headroom: str | None) -> Platform:
                 )
         devices.append(device.replace(memory_bytes=limit))
     return platform.replace(devices=tuple(devices))
+
+
+def with_sheet_memory(platform: Platform) -> Platform:
+    """Return the platform; devices without a memory limit get that of the data sheet of their kind or spec.
+
+    A limit that only comes from the base of a spec is logged as a warning: a base is there for rates.
+    """
+
+    def limit(device: Device) -> float | None:
+        if device.memory_bytes is not None or device.is_host:
+            return device.memory_bytes
+        found, entry = memory_of_kind(platform, device.kind)
+        if found is not None and entry not in (device.kind, platform.spec_of_kind.get(device.kind)):
+            _LOGGER.warning(
+                "device %r has no memory limit in the platform file; it counts with the %s of %s, the base of its spec",
+                device.name, format_bytes(found), entry,
+            )  # fmt: skip
+        return found
+
+    return platform.replace(devices=tuple(each.replace(memory_bytes=limit(each)) for each in platform.devices))
+
+
+def warn_of_unlimited(platform: Platform) -> None:
+    """Log a warning for accelerators without a memory limit: every model fits into them."""
+    unlimited = [device for device in platform.devices if device.memory_bytes is None and not device.is_host]
+    if not unlimited:
+        return
+    first = unlimited[0]
+    found, entry = memory_of_kind(platform, first.kind)
+    size = "16GiB" if found is None else format_bytes(found).replace(" ", "")
+    sheet = "" if found is None else f", as {entry} has by data sheet"
+    _LOGGER.warning(
+        "%s without a memory limit: any model fits; give `memory` in the platform file, or --memory %s=%s%s",
+        short_list(repr(each.name) for each in unlimited), first.name, size, sheet,
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from placekit.cli.kept_problems import kept_problem
 from placekit.cli.objectives import ObjectiveChoice
 from placekit.cli.options import CostsOption, JsonOption, ProblemArgument, ShapeOption, output_option, parse_pairs
 from placekit.cli.parameters import PLATFORM, shared
-from placekit.cli.platforms import MemoryLimits, PlatformChoice
+from placekit.cli.platforms import MemoryLimits, PlatformChoice, warn_of_unlimited
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines
 from placekit.cli.units import format_count
@@ -154,6 +154,8 @@ def _from_model(
     objective, contiguity = choice.objective(), choice.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
     platform = options.memory.apply(platform)
+    if options.platform.file is not None:
+        warn_of_unlimited(platform)
     for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
         matching_ops(source.graph, pattern)
         platform.index(device)

@@ -119,7 +119,8 @@ class Analytic:
         """
         own = {name: spec_from_values(name, values, kernels) for name, values in platform.specs.items()}
         named = {kind: name for kind, name in platform.spec_of_kind.items() if kind in platform.kinds}
-        return cls({kind: own.get(name) or get_spec(name, kernels) for kind, name in named.items()}, kernels=kernels)
+        specs = {kind: own.get(name) or get_spec(name, kernels, own) for kind, name in named.items()}
+        return cls(specs, kernels=kernels)
 
     @property
     def name(self) -> str:
@@ -145,7 +146,7 @@ class Analytic:
         for device in platform.devices:
             if device.kind not in chosen:
                 spec = self.specs.get(device.kind)
-                spec = spec if isinstance(spec, DeviceSpec) else guess_spec(device, self.kernels)
+                spec = spec if isinstance(spec, DeviceSpec) else guess_spec(device, self.kernels, platform.specs)
                 chosen[device.kind] = spec.as_set(device)
         return chosen
 

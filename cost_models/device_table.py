@@ -12,15 +12,20 @@ runtime sustain. With equal shares, two cards compare as their data sheets do.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Self
 
 from placekit.cost_models.cards import GENERAL, Card, Kernels, Processor, Ram, get_card, is_card
-from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.platform import Device, Link
+from placekit.model.errors import InvalidProblemError, UnknownNameError, did_you_mean
+from placekit.model.platform import Device, Link, Platform
+
+_LOGGER = logging.getLogger(__name__)
 
 _ADDED_CORE = 0.9
 _FORK_JOIN_S = 2e-6
@@ -290,7 +295,7 @@ DEVICE_TABLE: Mapping[str, DeviceSpec] = MappingProxyType(
 """Classes of devices by name; cards and processors by trade name are in :mod:`placekit.cost_models.cards`."""
 
 
-def get_spec(name: str, kernels: Kernels = GENERAL) -> DeviceSpec:
+def get_spec(name: str, kernels: Kernels = GENERAL, own: Iterable[str] = ()) -> DeviceSpec:
     """Return the class of devices or the card called `name`.
 
     Parameters
@@ -299,18 +304,50 @@ def get_spec(name: str, kernels: Kernels = GENERAL) -> DeviceSpec:
         A class of `DEVICE_TABLE`, or the trade name of a card in any spelling.
     kernels
         Shares of its peaks that a card sustains.
+    own
+        Specs that a platform file describes itself, for the message.
 
     Raises
     ------
     UnknownNameError
-        No such entry; the message has the classes, and the nearest cards.
+        No such entry; the message has those of the file, the classes, and the nearest cards.
     """
     if name in DEVICE_TABLE:
         return DEVICE_TABLE[name]
-    try:
+    if is_card(name):
         return card_spec(get_card(name), kernels)
+    raise UnknownNameError(f"no device spec {name!r}: {_told_specs(name, own)}")
+
+
+def _told_specs(name: str, own: Iterable[str]) -> str:
+    """Return words for the specs that there are, with the nearest to `name`."""
+    mine = tuple(own)
+    in_file = f"the file has {', '.join(mine)}; " if mine else ""
+    return f"{in_file}classes are {', '.join(DEVICE_TABLE)}; {_nearest(name, mine)}"
+
+
+def _nearest(name: str, own: Sequence[str] = ()) -> str:
+    """Return words for the cards nearest to a name that is no card's, and the question for a class or a spec of `own`.
+
+    A first word such as ``gpu-`` is no part of a name.
+    """
+    bare = re.sub(r"^(i?gpu|dgpu|cuda|acc\w*)[\s_.:-]+", "", name.lower())
+    meant = did_you_mean(bare, (*own, *DEVICE_TABLE)) or did_you_mean(name.lower(), (*own, *DEVICE_TABLE))
+    try:
+        return f"the table has {get_card(bare).name!r}"
     except UnknownNameError as error:
-        raise UnknownNameError(f"no device spec {name!r}: classes are {', '.join(DEVICE_TABLE)}; {error}") from None
+        return f"{error}{meant}"
+
+
+def memory_of_kind(platform: Platform, kind: str) -> tuple[float | None, str]:
+    """Return the memory that a device of a kind has by data sheet, and the entry that says so; None if none does.
+
+    That is the entry called like the kind, else the one that its spec is or is based on.
+    """
+    spec = platform.spec_of_kind.get(kind, kind)
+    base = str(platform.specs.get(spec, {}).get("base"))
+    name = next((each for each in (kind, spec, base) if each in DEVICE_TABLE or is_card(each)), None)
+    return (None, "") if name is None else (get_spec(name).memory_bytes, name)
 
 
 def spec_from_values(name: str, values: Mapping[str, Any], kernels: Kernels = GENERAL) -> DeviceSpec:
@@ -340,6 +377,8 @@ def spec_from_values(name: str, values: Mapping[str, Any], kernels: Kernels = GE
         )
     base = values.get("base")
     if base is not None:
+        if not (base in DEVICE_TABLE or is_card(base)):
+            raise UnknownNameError(f"spec {name!r} has base {base!r}: {_told_specs(base, ())}")
         return replace(get_spec(base, kernels), name=name, source=f"platform file, based on {base}", **given)
     needed = [field.name for field in fields(DeviceSpec) if field.name.endswith("_per_s")]
     if missing := [key for key in needed if key not in given]:
@@ -347,11 +386,18 @@ def spec_from_values(name: str, values: Mapping[str, Any], kernels: Kernels = GE
     return DeviceSpec(name=name, source="platform file", **{"op_overhead_s": 0.0, **given})
 
 
-def guess_spec(device: Device, kernels: Kernels = GENERAL) -> DeviceSpec:
+_GENERIC = re.compile(r"(I|D)?GPU|GPU[-_ ]?(INTEGRATED|DISCRETE)|INTEGRATED([-_ ]GPU)?|CUDA|ACC(ELERATOR)?|NPU", re.I)
+_GENERIC_CPU = re.compile(r"CPU([-_ .:\[\]x]+[\dPEL+,-]*)*( ?(F32|BF16|F16))?", re.I)
+"""Kinds that mean a class of devices and no product, without the number of a device behind them."""
+
+
+def guess_spec(device: Device, kernels: Kernels = GENERAL, own: Iterable[str] = ()) -> DeviceSpec:
     """Return the entry for a device that names none: by its OpenVINO string, else by its kind.
 
     A CPU gets a core per entry of `cores` (or per inference thread), in the precision of its properties; a CPU that
-    says neither counts as eight cores. A GPU counts as discrete unless it is called integrated (``igpu``).
+    says neither counts as eight cores. A GPU counts as discrete unless it is called integrated (``igpu``). A kind that
+    means more than a class (``cpu-zen5``) is logged as a warning, and refused for an accelerator that is known by it
+    alone (``gpu-rtx5999``). `own` are the specs of a platform file, for messages.
 
     Raises
     ------
@@ -360,6 +406,36 @@ def guess_spec(device: Device, kernels: Kernels = GENERAL) -> DeviceSpec:
     """
     if device.kind in DEVICE_TABLE or is_card(device.kind):
         return get_spec(device.kind, kernels)
+    found = _class_of(device)
+    is_cpu = found is not None and found.link is None
+    bare = re.sub(r"[-_ .:#]?\d{1,2}$", "", device.kind)
+    if found is not None and (_GENERIC.fullmatch(bare) or (is_cpu and _is_plain_cpu(device))):
+        return found
+    if found is None or not (is_cpu or device.openvino):
+        raise UnknownNameError(
+            f"device {device.name!r} of kind {device.kind!r} has no spec, and its kind is no class of devices that is "
+            f"known; give `spec`: {_told_specs(device.kind, own)}"
+        )
+    _warn_of_class(device.name, device.kind, found.name)
+    return found
+
+
+def _is_plain_cpu(device: Device) -> bool:
+    """Return True for a CPU whose kind promises nothing that the class does not have."""
+    return bool(device.openvino or device.kind.lower() == "host" or _GENERIC_CPU.fullmatch(device.kind))
+
+
+@cache
+def _warn_of_class(device: str, kind: str, spec: str) -> None:
+    """Warn of a kind that counts as a class; once per process, as costs are made many times."""
+    _LOGGER.warning(
+        "device %r of kind %r: no entry is called so, so it counts as %s (%s); give `spec` in the platform file",
+        device, kind, spec, _nearest(kind),
+    )  # fmt: skip
+
+
+def _class_of(device: Device) -> DeviceSpec | None:
+    """Return the entry of the class of a device by how its OpenVINO string or kind begins; None if neither tells."""
     said = [text.upper() for text in (device.openvino, device.kind) if text]
     for text in said:
         if text.startswith("CPU"):
@@ -375,9 +451,4 @@ def guess_spec(device: Device, kernels: Kernels = GENERAL) -> DeviceSpec:
             return DEVICE_TABLE["gpu-integrated" if integrated else "gpu-discrete"]
         if text.startswith("NPU"):
             return DEVICE_TABLE["npu"]
-    if device.is_host:
-        return DEVICE_TABLE["cpu-8core-f32"]
-    raise UnknownNameError(
-        f"device {device.name!r} of kind {device.kind!r} has no spec and its name does not tell; "
-        f"give one of {', '.join(DEVICE_TABLE)}"
-    )
+    return DEVICE_TABLE["cpu-8core-f32"] if device.is_host else None

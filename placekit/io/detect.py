@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from placekit.io.model import MODEL_SUFFIXES
-from placekit.io.reading import read_json
+from placekit.io.reading import no_such_file, read_json
 from placekit.model.errors import InvalidFileError
 
 FileKind = Literal[
@@ -42,12 +42,27 @@ def kind_of_file(path: str | Path) -> FileKind:
     if suffix == ".txt":
         return "workload"
     if suffix != ".json":
+        if not Path(path).exists():
+            raise InvalidFileError(no_such_file(path))
+        if Path(path).is_dir():
+            raise InvalidFileError(f"{path}: a folder; give a file{_inside(Path(path))}")
         known = f"{', '.join(MODEL_SUFFIXES)}, .json, .toml and .txt"
         hint = next((f". {how}" for suffixes, how in _HINTS.items() if suffix in suffixes), "")
         raise InvalidFileError(
             f"{path}: a file with suffix {suffix!r} is nothing that placekit reads; it reads {known}{hint}"
         )
     return kind_of_document(read_json(path), path)
+
+
+def _inside(folder: Path) -> str:
+    """Return words for what a folder has that a command could take."""
+    if (folder / "config.json").is_file():
+        return f", or `placekit llm {folder}` for the language model of its config.json"
+    try:
+        models = sorted(each.name for each in folder.iterdir() if each.suffix.lower() in MODEL_SUFFIXES)
+    except OSError:
+        return ""
+    return f", for example {folder / models[0]}" if models else ""
 
 
 def kind_of_document(data: Any, path: str | Path) -> FileKind:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from placekit.io.file_hash import feed
 from placekit.io.model_inputs import ModelInput, format_shape
 from placekit.io.number_types import NumberTypes
+from placekit.io.reading import no_such_file
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError
 from placekit.model.graph import DYNAMIC, OpGraph, frozen_array
@@ -182,7 +183,7 @@ def reader_of(path: Path) -> Any:
             f"{path}: no reader for the suffix {path.suffix!r}; models are read from {', '.join(MODEL_SUFFIXES)}"
         )
     if not path.is_file():
-        raise InvalidFileError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
+        raise InvalidFileError(f"{path}: not a file" if path.exists() else no_such_file(path))
     return importlib.import_module(module)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import reprlib
 import tomllib
@@ -52,6 +53,8 @@ def read_platform(path: str | Path) -> Platform:
                 f"{spec_of_kind[device.kind]!r}; give them different kinds"
             )
     specs = {name: spec.model_dump(exclude_none=True) for name, spec in model.spec.items()}
+    for kind in {device.kind for device in model.device} & specs.keys():
+        spec_of_kind.setdefault(kind, kind)  # a kind that is called like a spec of the file has it
     with blaming(path):
         return Platform(
             tuple(each for at, device in enumerate(model.device) for each in _devices(device, f"{path}: device[{at}]")),
@@ -66,7 +69,7 @@ def _devices(entry: TomlDevice, where: str) -> list[Device]:
     device = Device(
         name=entry.name,
         kind=entry.kind,
-        memory_bytes=parse_memory(entry.memory, f"{where}.memory") if isinstance(entry.memory, str) else entry.memory,
+        memory_bytes=None if entry.memory is None else _memory_bytes(entry.memory, f"{where} ({entry.name!r}): memory"),
         is_host=entry.host,
         openvino=entry.openvino,
         cores=tuple(entry.cores),
@@ -78,6 +81,22 @@ def _devices(entry: TomlDevice, where: str) -> list[Device]:
     if entry.cores:
         raise InvalidFileError(f"{where} has count {entry.count} and cores; {entry.count} devices cannot share them")
     return [device.replace(name=f"{entry.name}.{number}") for number in range(entry.count)]
+
+
+def _memory_bytes(value: Any, where: str) -> float:
+    """Return the bytes of a memory limit: a number, or a text with a unit."""
+    if isinstance(value, str):
+        num_bytes = parse_memory(value, where)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        num_bytes = float(value)
+    else:
+        num_bytes = math.nan
+    if not (math.isfinite(num_bytes) and num_bytes > 0):
+        raise InvalidFileError(
+            f'{where} is {reprlib.repr(value)}; it must be more than 0: a number of bytes, or a size such as "16 GiB"; '
+            "leave it out for no limit"
+        )
+    return num_bytes
 
 
 def _property(value: str | bool | int | float) -> str:
@@ -101,7 +120,7 @@ def parse_memory(text: str, where: str = "memory") -> float:
     unit = match[2].replace("k", "K") if match else ""
     if match is None or unit not in _UNITS:
         units = ", ".join(_UNITS)[2:]
-        raise InvalidFileError(f"{where} is {reprlib.repr(text)}; it should be a number and a unit: {units}")
+        raise InvalidFileError(f"{where} is {reprlib.repr(text)}; it should be a positive number and a unit: {units}")
     return float(match[1]) * _UNITS[unit]
 
 

@@ -13,12 +13,13 @@ import reprlib
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from placekit.model.errors import InvalidFileError, PlacekitError
+from placekit.model.errors import InvalidFileError, PlacekitError, did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -35,6 +36,9 @@ with its arrays in a sibling takes half of it."""
 MAX_FILE_BYTES = 1 << 30
 """Longer binary files that are read as a whole are refused: policies and arrays."""
 
+MAX_NAMES = 10_000
+"""Files of a folder among which the nearest name is looked for."""
+
 
 @contextmanager
 def open_input(path: str | Path, max_bytes: int | None = MAX_FILE_BYTES) -> Iterator[BufferedReader]:
@@ -47,6 +51,8 @@ def open_input(path: str | Path, max_bytes: int | None = MAX_FILE_BYTES) -> Iter
     try:
         # without O_NONBLOCK opening a pipe waits for its writer; for regular files it means nothing
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except FileNotFoundError as error:
+        raise InvalidFileError(f"cannot read {path}: {_reason(error)}{_nearest_file(Path(path))}") from error
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         raise InvalidFileError(f"cannot read {path}: {_reason(error)}") from error
     try:
@@ -61,6 +67,20 @@ def open_input(path: str | Path, max_bytes: int | None = MAX_FILE_BYTES) -> Iter
         raise InvalidFileError(f"cannot read {path}: {_reason(error)}") from error
     finally:
         os.close(descriptor)
+
+
+def no_such_file(path: str | Path) -> str:
+    """Return words for a path where nothing is, with the nearest name in its folder."""
+    return f"{path}: no such file or folder{_nearest_file(Path(path))}"
+
+
+def _nearest_file(path: Path) -> str:
+    """Return the question for the file of a folder that a missing path is likely a misspelling of."""
+    if not path.parent.is_dir():
+        return f"; there is no folder {path.parent}"
+    with suppress(OSError):
+        return did_you_mean(path.name, [each.name for each in islice(path.parent.iterdir(), MAX_NAMES)])
+    return ""
 
 
 def _reason(error: Exception) -> str:

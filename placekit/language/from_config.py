@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from placekit.io.needs import require
+from placekit.io.reading import no_such_file
 from placekit.language.decoder import MAX_BLOCKS, bits_of
 from placekit.language.description import PREDICTING, Block, ModelDescription, Part
 from placekit.language.description_cache import cached_description
@@ -92,7 +93,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InvalidFileError(f"{path}: there is no such file") from None
+        raise InvalidFileError(_no_config(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidFileError(f"{path} cannot be read: {error}") from None
     except (json.JSONDecodeError, RecursionError) as error:
@@ -100,6 +101,16 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InvalidFileError(f"{path}: no JSON object, so this is no configuration of transformers")
     return values
+
+
+def _no_config(path: Path) -> str:
+    """Return words for a configuration that is not there, with other files of its folder that can be read."""
+    folder = path.parent
+    if path.name != CONFIG or not folder.is_dir():
+        return no_such_file(path)
+    others = sorted(each.name for each in folder.iterdir() if each.suffix.lower() in (".gguf", ".xml", ".pt2"))
+    how = f"; give {folder / others[0]}" if others else "; give the folder of a model, or a file"
+    return f"{folder}: a folder without {CONFIG}{how}"
 
 
 def _architecture(values: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from placekit.io.needs import require
+from placekit.io.reading import no_such_file
 from placekit.language.decoder import MAX_BLOCKS
 from placekit.model.errors import InvalidFileError
 
@@ -166,7 +167,7 @@ def _about_type(number: int) -> str:
 
 def _read_header(path: Path) -> GgufFile:
     if not path.is_file():
-        raise InvalidFileError(f"{path}: there is no such file")
+        raise InvalidFileError(no_such_file(path))
     kind = _header_class()
     try:
         header = kind(path)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from placekit.io.model import MODEL_SUFFIXES
+from placekit.io.reading import no_such_file
 from placekit.language.decoder import DECODERS, get_decoder
 from placekit.language.description import ModelDescription
 from placekit.language.from_config import CONFIG, read_config
 from placekit.language.from_gguf import read_gguf
 from placekit.language.from_numbers import describe_decoder
-from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, did_you_mean
 
 
 def is_program(name: str | None) -> bool:
@@ -45,8 +46,16 @@ def read_description(
     if path is None or not (suffix in (".json", ".gguf") or path.exists()):
         try:
             shape = get_decoder(name, numbers or {})
-        except UnknownNameError as error:
-            raise UnknownNameError(f"{error}; or a config.json, its folder, a GGUF file, a .pt2 or an .xml") from None
+        except UnknownNameError:
+            given = str(name)
+            if suffix or "/" in given or "\\" in given:  # meant as a file or a folder
+                raise InvalidFileError(no_such_file(given)) from None
+            beside = did_you_mean(given, DECODERS) or no_such_file(given).partition("folder")[2]
+            raise UnknownNameError(
+                f"no model {given!r}: there are {', '.join(DECODERS)}, and no file or folder of that name; "
+                "give a config.json or its folder, a GGUF file, a .pt2, an .xml, or numbers (--layers, --hidden, ...)"
+                f"{beside}"
+            ) from None
         return describe_decoder(shape, precision or "f16", name or "llm")
     if numbers:
         raise InvalidProblemError(

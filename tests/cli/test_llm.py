@@ -155,7 +155,7 @@ def test_models_from_files(call: Callable[..., Any], cluster: Path, tmp_path: Pa
     ("arguments", "message"),
     [
         (("--layers", "8"), "hidden is missing"),
-        (("gpt5",), "no decoder 'gpt5'"),
+        (("gpt5",), "no model 'gpt5'"),
         (("gpt2", "--precision", "int3"), "precision is 'int3'; it must be one of f32"),
         (("gpt2", "--layers", "0"), "layers is 0; it must be at least 1"),
         (("gpt2", "--phase", "prefill:512", "--context", "100"), "context is 100; it must be from 512"),
@@ -252,7 +252,7 @@ def test_models_as_people_have_them(call: Callable[..., Any], cluster: Path, tmp
     for arguments, message in (
         (("broken.json",), "broken.json is no JSON"),
         (("cut.gguf",), "cut.gguf: the header is cut off or damaged"),
-        (("gpt5",), "no decoder 'gpt5'; there are llama3-8b"),
+        (("gpt5",), "no model 'gpt5': there are llama3-8b"),
         (("gpt2/config.json", "--hidden", "64"), "--hidden goes with numbers of a model"),
         (("gpt2/config.json", "--together", "0"), "together is 0; it must be at least 1"),
     ):
@@ -260,3 +260,47 @@ def test_models_as_people_have_them(call: Callable[..., Any], cluster: Path, tmp
         assert done.returncode == 2
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "memory_gib", "told"),
+    [
+        ('kind = "rtx4090"\nspec = "mine"\n[spec.mine]\nbase = "rtx4090"', 24, None),
+        ('kind = "mine"\n[spec.mine]\nbase = "rtx4090"', 24, "'A' has no memory limit .* 24 GiB of rtx4090, the base"),
+        ('kind = "mine"\nmemory = "12 GiB"\n[spec.mine]\nbase = "rtx4090"', 12, None),
+        ('kind = "gpu"', None, "warning: 'A' without a memory limit: any model fits.*--memory A=16GiB"),
+    ],
+)
+def test_memory_of_accelerators(
+    call: Callable[..., Any], tmp_path: Path, device: str, memory_gib: int | None, told: str | None
+) -> None:
+    """That of the data sheet of the kind; without any limit, or with that of another card, a warning."""
+    (tmp_path / "p.toml").write_text(f'[[device]]\nname = "A"\n{device}\n')
+    done = call("llm", "gpt2", "--platform", "p.toml", "--memory-headroom", "0%", "--json")
+    assert done.returncode == 0, done.stderr
+    (held,) = json.loads(done.stdout)["serving"]["memory"]
+    assert held["limit_bytes"] == (None if memory_gib is None else pytest.approx(memory_gib * 2.0**30))
+    assert done.stderr == "" if told is None else re.search(told, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("llama3-8c", "no model 'llama3-8c'.*did you mean 'llama3-8b'?"),
+        ("./nowhere", "./nowhere: no such file or folder"),
+        ("smol-lm", "no model 'smol-lm'.*did you mean 'smol-llm'?"),
+        ("smol-llm", "smol-llm: a folder without config.json; give smol-llm/smol.gguf"),
+        ("smol-llm/smoll.gguf", "no such file or folder; did you mean 'smol.gguf'?"),
+        ("away/config.json", "away/config.json: no such file or folder; there is no folder away"),
+    ],
+)
+def test_a_model_that_is_not_there(
+    call: Callable[..., Any], cluster: Path, tmp_path: Path, name: str, told: str
+) -> None:
+    """One line with what to do, and the nearest name: of models, files or folders."""
+    (tmp_path / "smol-llm").mkdir()
+    (tmp_path / "smol-llm" / "smol.gguf").touch()
+    done = call("llm", name, "--platform", cluster)
+    assert done.returncode == 2
+    assert re.search(told, done.stderr)
+    assert done.stderr.count("\n") == 1

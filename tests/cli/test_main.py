@@ -68,7 +68,7 @@ def test_no_command_is_a_usage_error(placekit: Call) -> None:
     [
         (["solve", "missing.json"], "cannot read missing.json: No such file"),
         (["solve", "missing.xml"], "missing.xml"),
-        (["solve", "."], "is nothing that placekit reads"),
+        (["solve", "."], "a folder; give a file"),
         (["solve", "folder.json"], "Is a directory"),
         (["solve", "garbage.json"], "not JSON"),
         (["solve", "binary.json"], "not UTF-8"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from placekit.cost_models.device_table import (
     DeviceSpec,
     get_spec,
     guess_spec,
+    memory_of_kind,
     spec_from_values,
 )
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
@@ -216,12 +218,53 @@ def test_spec_is_guessed_from_what_the_device_says(device: Device, name: str) ->
 
 def test_device_that_says_nothing_is_a_named_error() -> None:
     """The message lists the entries."""
-    with pytest.raises(UnknownNameError, match=r"device 'x' of kind 'tpu' has no spec .*; give one of cpu-core-f32"):
+    with pytest.raises(
+        UnknownNameError, match=r"device 'x' of kind 'tpu' has no spec.*; give `spec`: classes are cpu-core-f32"
+    ):
         Analytic().cost_table(block(), Platform((Device("x", "tpu"),)))
     with pytest.raises(UnknownNameError, match=r"no device spec 'quantum': classes are cpu-core-f32.*no card"):
         Analytic({"x": "quantum"})
     with pytest.raises(InvalidProblemError, match="spec for unknown kind 'gpu'; kinds are host, toy"):
         Analytic({"gpu": "npu"}).cost_table(block(), toy_platform())
+
+
+@pytest.mark.parametrize(
+    "kind", ["gpu-rtx5090", "GPU RTX 5090", "gpu-rtx5999", "cuda-h300", "accelerator2000", "npu-x9", "my4091"]
+)
+def test_a_product_that_nobody_knows_is_no_class(kind: str) -> None:
+    """Its first word may be one: the error has the nearest names of the table and of the file."""
+    platform = Platform((Device("x", kind),), specs={"my4090": {"base": "rtx4090"}})
+    with pytest.raises(UnknownNameError, match=r"no class of devices.*the file has my4090; classes are") as raised:
+        Analytic().spec_of_kind(platform)
+    near = {"gpu-rtx5090": "has 'RTX 5090'", "GPU RTX 5090": "has 'RTX 5090'", "gpu-rtx5999": "RTX 5090",
+            "cuda-h300": "H100",
+            "npu-x9": "mean 'npu'?", "my4091": "mean 'my4090'?"}  # fmt: skip
+    assert near.get(kind, "") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "kind", ["gpu", "GPU.0", "gpu-1", "cuda:0", "CUDA0", "dgpu", "igpu", "acc", "accelerator", "npu"]
+)
+def test_classes_stay_classes(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With the number of a device or without, and without a word."""
+    assert guess_spec(Device("x", kind)).name in ("gpu-discrete", "gpu-integrated", "npu")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [
+        (Device("c", "cpu-zen5", is_host=True), "kind 'cpu-zen5'.*counts as cpu-core-f32 x8"),
+        (Device("h", "threadripper", is_host=True), "counts as cpu-8core-f32"),
+        (Device("g", "gpu-b580", openvino="GPU.0"), "kind 'gpu-b580'.*counts as gpu-discrete"),
+    ],
+)
+def test_a_kind_that_counts_as_a_class_is_a_warning(
+    device: Device, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A host works in any case, and OpenVINO's string tells the class of what it runs."""
+    guess_spec(device)
+    assert re.search(told, caplog.text)
 
 
 def test_more_cores_are_faster_but_less_than_linearly() -> None:
@@ -289,7 +332,7 @@ def test_specs_of_a_platform_file_are_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"base": "quantum"}, "no device spec 'quantum'"),
+        ({"base": "quantum"}, "spec 's' has base 'quantum': classes are cpu-core-f32"),
         ({"speed": 1}, "spec 's' has no field 'speed'"),
         ({"dense_flops_per_s": 1.0}, "spec 's' lacks depthwise_flops_per_s; give it, or a base"),
         ({"base": "npu", "dense_flops_per_s": 0.0}, "dense_flops_per_s is 0.0; it must be finite and > 0"),
@@ -321,3 +364,38 @@ def test_classes_of_ops_do_not_overlap() -> None:
     """An op is limited by one thing."""
     classes = [DENSE_TYPES, DEPTHWISE_TYPES, VIEW_TYPES, LOOKUP_TYPES, FUSABLE_TYPES]
     assert sum(map(len, classes)) == len(frozenset.union(*classes))
+
+
+def test_specs_of_a_file_are_found_by_kind(tmp_path: Path) -> None:
+    """A kind called like a spec of the file needs no `spec`; the error of another lists the file's own."""
+    path = tmp_path / "platform.toml"
+    own = '[spec.my4090]\nbase = "rtx4090"\nmemory_bandwidth_bytes_per_s = 666e9\n'
+    path.write_text(f'[[device]]\nname = "A"\nkind = "my4090"\n{own}')
+    platform = read_platform(path)
+    specs = Analytic.from_platform_file(platform).spec_of_kind(platform)
+    assert specs["my4090"].memory_bandwidth_bytes_per_s == 666e9
+    path.write_text(f'[[device]]\nname = "A"\nkind = "a"\nspec = "my4900"\n{own}')
+    with pytest.raises(
+        UnknownNameError, match=r"no device spec 'my4900': the file has my4090; classes are .*did you mean 'my4090'"
+    ):
+        Analytic.from_platform_file(read_platform(path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "base", "expected"),
+    [
+        ("rtx4090", "mine", "rtx4090", (24 * 2.0**30, "rtx4090")),
+        ("rtx4090", "mine", "gpu-discrete", (24 * 2.0**30, "rtx4090")),
+        ("card", "mine", "rtx4090", (24 * 2.0**30, "rtx4090")),
+        ("card", "l4", None, (24 * 2.0**30, "l4")),
+        ("card", None, None, (None, "")),
+        ("npu", None, None, (None, "npu")),
+    ],
+)
+def test_memory_is_that_of_the_kind(
+    kind: str, spec: str | None, base: str | None, expected: tuple[float | None, str]
+) -> None:
+    """A spec has rates, and takes no card its memory; other kinds have that of what their spec is or is based on."""
+    specs = {} if base is None else {"mine": {"base": base}}
+    platform = Platform((Device("A", kind),), spec_of_kind={} if spec is None else {kind: spec}, specs=specs)
+    assert memory_of_kind(platform, kind) == expected

@@ -100,7 +100,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     write(tmp_path / "bert.gguf", "bert")
     with pytest.raises(InvalidFileError, match="bert is an encoder"):
         read_gguf(tmp_path / "bert.gguf")
-    with pytest.raises(InvalidFileError, match="there is no such file"):
+    with pytest.raises(InvalidFileError, match="no such file or folder"):
         read_gguf(tmp_path / "missing.gguf")
 
 
@@ -183,7 +183,7 @@ def test_parts_of_a_split_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidFileError, match=f"tensors; split.tensors.count is {count}"):
         read_gguf(tmp_path / "m-00001-of-00003.gguf")
     (tmp_path / "m-00002-of-00003.gguf").unlink()
-    with pytest.raises(InvalidFileError, match=r"m-00002-of-00003\.gguf: there is no such file"):
+    with pytest.raises(InvalidFileError, match=r"m-00002-of-00003\.gguf: no such file"):
         read_gguf(tmp_path / "m-00001-of-00003.gguf")
 
 
