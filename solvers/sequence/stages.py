@@ -56,6 +56,7 @@ def run_stages(run: Run, stages: Iterable[Stage], account: list[dict[str, Any]] 
         if stage.only_if is not None and not stage.only_if(run):
             continue
         start_s, share = run.elapsed_s, stage.share if todo else 1.0
+        before = run.objective, run.bound
         line: dict[str, Any] = {"method": stage.method, "why": stage.why}
         account.append(line)
         try:
@@ -69,7 +70,28 @@ def run_stages(run: Run, stages: Iterable[Stage], account: list[dict[str, Any]] 
             if share < 1.0 and not error.lacks_memory:
                 todo.append(replace(stage, share=1.0))
         line |= {"time_s": run.elapsed_s - start_s, "objective_s": run.objective, "bound_s": run.bound}
+        line["why"] = f"{stage.why}; {_brought(run, *before)}"
     return run.should_stop() or StopReason.FINISHED
+
+
+def _brought(run: Run, objective: float | None, bound: float | None) -> str:
+    """Say what a stage brought, before which the run had this objective and this bound."""
+    told = []
+    if run.infeasible_because is not None:
+        told.append("proved that nothing is feasible")
+    if run.objective is not None and objective is None:
+        told.append("first placement")
+    elif run.objective is not None and objective is not None and run.objective < objective:
+        told.append(f"objective -{_percent(1 - run.objective / objective)}")
+    if run.bound is not None and bound is None:
+        told.append("first bound")
+    elif run.bound is not None and bound is not None and run.bound > bound:
+        told.append(f"bound +{_percent(run.bound / bound - 1)}" if bound > 0 else "bound above 0")
+    return ", ".join(told) or "improved nothing"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}" if share >= 1e-4 else "<0.01%"
 
 
 def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> StopReason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,31 @@ def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
     assert program["objective_s"] == pytest.approx(21.9083761057e-3)
     values = [line.objective for line in result.trace if line.objective is not None]
     assert values == sorted(values, reverse=True)
+
+
+@examples(40)
+@given(problems())
+def test_every_stage_says_what_it_brought(problem: pk.Problem) -> None:
+    """A better objective or bound is told with its share, and a stage that brought neither improved nothing."""
+    lines = [line for line in pk.solve(problem, "auto").info.get("stages", ()) if "skipped" not in line]
+    for before, line in pairwise(lines):
+        brought = line["why"].split("; ")[-1]
+        for name, first in (("objective", "first placement"), ("bound", "first bound")):
+            was, now = before[f"{name}_s"], line[f"{name}_s"]
+            assert (first in brought) == (was is None and now is not None)
+            assert (f"{name} " in brought) == (was is not None and now != was)
+        is_same = (line["objective_s"], line["bound_s"]) == (before["objective_s"], before["bound_s"])
+        assert ("nothing" in brought) == is_same  # that nothing is feasible, or that nothing was improved
+
+
+def test_a_stage_that_improved_nothing_says_so(diamond: pk.Problem) -> None:
+    """The second of two equal stages brings nothing; the first one the placement."""
+    run = Run(diamond, pk.MaxRuntime(10))
+    run_stages(run, [Stage("greedy", "a start"), Stage("greedy", "again")])
+    assert [line["why"] for line in run.info["stages"]] == [
+        "a start; first placement",
+        "again; improved nothing",
+    ]
 
 
 def test_a_stage_without_its_package_is_passed_over(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
