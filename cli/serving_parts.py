@@ -57,7 +57,7 @@ def _description_facts(model: ModelDescription) -> dict[str, str]:
     facts = {"blocks": f"{len(model.blocks)}, hidden {model.hidden}: {kinds}", "keeps": ", ".join(kept)}
     notes = list(model.notes)
     if model.speculative:
-        notes.append(f"{len(model.speculative)} block(s) for {PREDICTING} are not counted: loaded for speculation only")
+        notes.append(f"{len(model.speculative)} block(s) for {PREDICTING} are not placed: loaded for speculation only")
     if notes:
         facts["note"] = "; ".join(notes)
     return facts
