@@ -29,6 +29,10 @@ WALL_PER_CPU = 10
 """Wall seconds of a trial at most, per second of CPU time: a mutant may sleep, and the machine may be busy."""
 
 
+MOST_QUICK = 12
+"""Tests that are run before all others, at most."""
+
+
 class _Loader(SourceFileLoader):
     """Loader of a source that is in no file."""
 
@@ -61,20 +65,37 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def is_noticed(path: Path, source: str, files: list[Path], cpu_s: float) -> bool:
+def is_noticed(path: Path, source: str, files: list[Path], quick: list[str], cpu_s: float) -> bool:
     """Return whether tests fail, or take more than `cpu_s` seconds, with another source of a file.
 
-    The file of tests that fails becomes the first of `files`: it is the one to notice the next change of that source.
+    The tests in `quick` are run before all `files`. A test that fails becomes the first of them: it is likely to notice
+    the next change of that source, too.
     """
+    with tempfile.NamedTemporaryFile("r+") as told:
 
-    def trial() -> int:
-        sys.meta_path.insert(0, _Finder(path, source))
-        return next((at for at, file in enumerate(files, start=1) if _run(file)), 0)
+        def trial() -> int:
+            sys.meta_path.insert(0, _Finder(path, source))
+            for tests in ([quick] if quick else []) + [[str(file)] for file in files]:
+                failed = _First()
+                if _run(tests, failed):
+                    Path(told.name).write_text(failed.name)
+                    return 1
+            return 0
 
-    status = _forked(trial, cpu_s)
-    if 0 < status <= len(files):
-        files.insert(0, files.pop(status - 1))
+        status, name = _forked(trial, cpu_s), told.read()
+    if name:
+        quick[:] = [name, *(each for each in quick if each != name)][:MOST_QUICK]
     return status != 0
+
+
+class _First:
+    """Plugin of pytest that keeps the name of the first test that fails."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.name = self.name or report.nodeid
 
 
 def warm_up(files: list[Path], cpu_s: float) -> dict[Path, float]:
@@ -88,7 +109,7 @@ def warm_up(files: list[Path], cpu_s: float) -> dict[Path, float]:
             seconds = []
             for file in files:
                 began_s = process_time()
-                if _run(file):
+                if _run([str(file)]):
                     Path(told.name).write_text(json.dumps(str(file)))
                     return 1
                 seconds.append(process_time() - began_s)
@@ -107,11 +128,13 @@ def warm_up(files: list[Path], cpu_s: float) -> dict[Path, float]:
     return dict(sorted(zip(files, seconds, strict=True), key=lambda each: each[1]))
 
 
-def _run(file: Path) -> int:
-    """Run a file of tests up to the first that fails, and return pytest's status."""
+def _run(tests: list[str], *plugins: object) -> int:
+    """Run tests up to the first that fails, and return pytest's status."""
     for out in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), out)
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", str(file)]))
+    return int(
+        pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", *tests], plugins)
+    )
 
 
 def _forked(work: Callable[[], int], cpu_s: float) -> int:
