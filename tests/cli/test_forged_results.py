@@ -235,3 +235,19 @@ def one_line(done: Any) -> str:
     assert len(done.stderr.splitlines()) == 1
     assert "four.result.json" in done.stderr
     return str(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"schema": "placekit/training-plan/1"}, "a training-plan file is no result"),
+        ({"schema": "placekit/problem/1"}, "a problem file is no result"),
+        ({"schema": "placekit/result/2"}, ""),
+        ({"schema": "placekit/certificate/1", "kind": "no-device", "op": 0}, ""),
+        ([], ""),
+        (1e308, ""),
+    ],
+)
+def test_what_is_no_result_is_bad_input(verify: Callable[[str], Any], document: Any, words: str) -> None:
+    """A plan, a problem, a bare certificate or a later format: nothing of it is looked at."""
+    assert words in one_line(verify(json.dumps(document)))
