@@ -13,14 +13,16 @@ llama.cpp: :mod:`placekit.exports.llama_cpp`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from placekit.exports.blocks import BlockStage, block_stages
+from placekit.exports.blocks import BlockStage, block_placement, block_stages
+from placekit.exports.kept import require_kept
 from placekit.exports.llama_cpp import llama_cpp_arguments
 from placekit.exports.runtime_arguments import RuntimeArguments, visible_devices
+from placekit.model.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
@@ -107,6 +109,7 @@ def _pipeline(runtime: str, graph: OpGraph, platform: Platform, placement: Place
             f"{runtime} has as many replicas of every stage; here teams ({told}) are larger than others: place with "
             "--teams off"
         )
+    _require_kept(runtime, graph, placement, stages)
     names = {device.name: device.member_names for device in platform.devices}
     degrees = {len(names[stage.members[0]]) for stage in stages}
     if len(degrees) > 1:
@@ -115,6 +118,15 @@ def _pipeline(runtime: str, graph: OpGraph, platform: Platform, placement: Place
             f"place with --for {runtime}"
         )
     return _Pipeline(stages, sizes.pop(), degrees.pop(), names)
+
+
+def _require_kept(runtime: str, graph: OpGraph, placement: Placement, stages: Sequence[BlockStage]) -> None:
+    """Refuse stages that have ops elsewhere than the placement; the ends of a model go with the first and last one."""
+    blocks = block_placement(graph)
+    team_of = {number: stage.team for stage in stages for number in stage.blocks}
+    team_of |= {BEFORE: stages[0].team, BEHIND: stages[-1].team}
+    places = ((op, team_of[number]) for op, number in enumerate(blocks.block_of_op.tolist()))
+    require_kept(runtime, graph, placement, places, blocks.is_work)
 
 
 def _options(told: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from placekit.exports.blocks import refuse_teams
+from placekit.exports.kept import require_kept
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 
+Entry = TypeVar("Entry", int, int | str)
 _BLOCK = re.compile(r"(?:[^./]+\.)*?\d+(?=[./])")
 
 
@@ -45,11 +47,31 @@ def device_map(
     found_at = _by_module(graph, placement, module_of_op)
     told = {device: cards.index(device) if device in cards else "cpu" for device in set(found_at.values())}
     found = {path: told[device] for path, device in found_at.items()}
+    hosts = [d for d, device in enumerate(platform.devices) if device.is_host]
+    _require_kept(
+        "a device map",
+        graph,
+        placement,
+        module_of_op,
+        {path: cards[place] if isinstance(place, int) else hosts[0] for path, place in found.items()},
+    )
     if module_of_op is None:
         _require_whole_blocks(graph, placement)
     else:
         _require_one_place(graph, module_of_op, found)
     return found
+
+
+def _require_kept(
+    runtime: str, graph: OpGraph, placement: Placement, modules: Sequence[str] | None, device_of: Mapping[str, int]
+) -> None:
+    """Refuse a map that has ops with work elsewhere than the placement: what a module computes goes with its weights.
+
+    `device_of` has the device of the paths in the map, by index.
+    """
+    found = ((op, _entry_of(path, device_of)) for op, path in enumerate(modules or graph.op_names))
+    places = ((op, placement.team_name(int(device))) for op, device in found if device is not None)
+    require_kept(runtime, graph, placement, places, (graph.op_flops > 0) | (graph.op_weight_bytes > 0))
 
 
 def _by_module(graph: OpGraph, placement: Placement, module_of_op: Sequence[str] | None = None) -> dict[str, int]:
@@ -102,7 +124,7 @@ def _require_one_place(graph: OpGraph, modules: Sequence[str], entries: Mapping[
         runs_on[op] = (first if own == "cpu" else own) if own is not None else next(iter(places), None)
 
 
-def _entry_of(path: str, entries: Mapping[str, int | str]) -> int | str | None:
+def _entry_of(path: str, entries: Mapping[str, Entry]) -> Entry | None:
     """Return what the longest prefix of a module's path says; None if there is none."""
     while path not in entries:
         if not path:
@@ -174,5 +196,8 @@ def module_affinities(graph: OpGraph, platform: Platform, placement: Placement) 
     """
     refuse_teams("HETERO", platform, placement)
     names = [device.openvino or device.name for device in platform.devices]
-    found = {path: names[device] for path, device in _by_module(graph, placement).items()}
+    found_at = _by_module(graph, placement)
+    first_of = {name: at for at, name in reversed(list(enumerate(names)))}
+    _require_kept("HETERO", graph, placement, None, {path: first_of[names[at]] for path, at in found_at.items()})
+    found = {path: names[device] for path, device in found_at.items()}
     return {"device": f"HETERO:{','.join(dict.fromkeys(found.values()))}", "affinities": found}

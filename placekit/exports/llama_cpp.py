@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from placekit.exports.blocks import BlockPlacement, block_placement, refuse_teams
+from placekit.exports.kept import require_kept
 from placekit.exports.runtime_arguments import RuntimeArguments, buffer_names
 from placekit.model.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
@@ -110,6 +111,7 @@ def llama_cpp_arguments(
     follows |= {number: buffer[home] for number, home in enumerate(homes)}
     targets = [buffer[int(d)] for d in placement.device_of_op]
     rules = _rules(graph, blocks, targets, follows, is_tied=bool(served.get("tied")))
+    _require_kept(graph, placement, blocks, homes)
     # llama.cpp knows the cards of --device only: one that rules alone name has no block
     named = sorted({d for d in cards if buffer[d] in {target for _, target in rules}} - set(chain))
     used = [*chain, *named]
@@ -167,6 +169,16 @@ def _rules(
         (rf"^blk\.{_any_of(numbers, len(follows) - 2)}\.{_one_of(names)}{_ending(*names)}", target)
         for (target, numbers), names in names_of.items()
     ]
+
+
+def _require_kept(graph: OpGraph, placement: Placement, blocks: BlockPlacement, homes: Sequence[int]) -> None:
+    """Refuse an op without weights that is not where its block is: rules move tensors of weights only."""
+    inside, is_held = blocks.block_of_op >= 0, graph.op_weight_bytes > 0
+    device_of_op = placement.device_of_op.copy()
+    with_block = np.flatnonzero(inside & ~is_held)
+    device_of_op[with_block] = np.array(homes, dtype=np.int64)[blocks.block_of_op[with_block]]
+    found = ((int(op), placement.team_name(int(device_of_op[op]))) for op in np.flatnonzero(inside | is_held))
+    require_kept("llama.cpp", graph, placement, found, blocks.is_work & (inside | is_held))
 
 
 def _ending(*names: str) -> str:

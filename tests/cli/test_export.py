@@ -151,3 +151,28 @@ def test_a_pipeline_is_not_exported_to_what_runs_one_part_after_another(call: Ca
     assert call(*export, "--force").returncode == 0
     assert call("solve", "chain.problem.json", "--objective", "serial-latency").returncode == 0
     assert call(*export).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["--hetero"]])
+def test_a_device_that_would_lose_its_ops_is_refused(call: Call, tmp_path: Path, arguments: list[str]) -> None:
+    """Shapes are computed in advance, so nothing would be left for it; without it, the plan is one stage."""
+    ov = pytest.importorskip("openvino")
+    ops = pytest.importorskip("openvino.opset13")
+    x = ops.parameter([2, 6], np.float32, name="x")
+    act = ops.relu(x, name="act")
+    swapped = ops.gather(ops.shape_of(act, name="shape"), [1, 0], 0, name="swapped")
+    model = ov.Model([ops.result(ops.reshape(act, swapped, special_zero=False, name="turn"), name="out")], [x], "m")
+    ov.save_model(model, tmp_path / "turned.xml")
+    device = '[[device]]\nname = "{0}"\nkind = "x"\nhost = true\nopenvino = "{0}"\n'
+    (tmp_path / "two.toml").write_text(device.format("CPU") + device.format("GPU"))
+    placed = dict.fromkeys(read_model(tmp_path / "turned.xml").graph.op_names, "CPU")
+    for lost in (["shape", "swapped"], []):
+        (tmp_path / "p.json").write_text(json.dumps(placed | dict.fromkeys(lost, "GPU")))
+        done = call("export", "turned.xml", "p.json", "--platform", "two.toml", *arguments)
+        if lost:
+            assert done.returncode == 2
+            assert "device 'GPU' has 2 ops in the placement and none in the export (shape, swapped)" in done.stderr
+            assert not list(tmp_path.glob("turned.bundle")) + list(tmp_path.glob("turned.hetero*"))
+        else:
+            assert done.returncode == 0, done.stderr
+            assert "one stage: all runs on CPU" in done.stdout

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.exports.arguments import runtime_arguments
+from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.llama_cpp import GGUF_TENSORS
 from placekit.exports.runtime_arguments import RuntimeArguments
 from placekit.language.decoder import Decoder
@@ -255,3 +255,20 @@ def test_placements_that_cannot_be_told_are_refused() -> None:
 def test_a_line_names_what_the_runtime_reads(runtime: str, model: str, said: str) -> None:
     """Runtimes of transformers' models read a folder, llama.cpp a GGUF file."""
     assert RuntimeArguments(runtime).line(model) == said
+
+
+@pytest.mark.parametrize("runtime", ARGUMENT_RUNTIMES)
+def test_an_op_away_from_its_block_is_refused_by_every_runtime(runtime: str) -> None:
+    """Also one without weights, which no rule of llama.cpp moves: its device would lose it without a word."""
+    names = ["embed", *(f"layers.{block}.{part}" for block in range(4) for part in ("attn", "act", "mlp")), "head"]
+    graph = pk.OpGraph.from_edges(names, list(pairwise(names)))
+    weights = np.array([0.0 if name.endswith("act") else 1.0 for name in names])
+    graph = graph.replace(op_flops=np.ones(len(names)), op_weight_bytes=weights)
+    platform = pk.Platform.of(gpu=3)
+    device = np.array([0] * 7 + [1] * 7)
+    if runtime == "llama.cpp":
+        platform, device = pk.Platform.of(cpu=1, gpu=3, host="cpu"), np.array([0, *([1] * 6), *([2] * 7)])
+    runtime_arguments(runtime, graph, platform, pk.Placement(tuple(names), platform.device_names, device))
+    device[names.index("layers.1.act")] = platform.num_devices - 1
+    with pytest.raises(UnsupportedProblemError, match=r"block 1'? .*is on|'layers.1.act' is on 'gpu.2'"):
+        runtime_arguments(runtime, graph, platform, pk.Placement(tuple(names), platform.device_names, device))

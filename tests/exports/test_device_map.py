@@ -69,12 +69,13 @@ def test_every_parameter_is_where_the_placement_has_it(module: torch.nn.Module, 
 
 
 def test_dispatched_module_gives_the_same_output(module: torch.nn.Module, source: TorchSource) -> None:
-    """What is mapped runs in accelerate, here from one CPU to another."""
+    """What is mapped runs in accelerate, here on one CPU in the place of both devices."""
     accelerate = pytest.importorskip("accelerate")
-    platform = pk.Platform.of(cpu=2, host="cpu")
     half = np.array([path.split(".")[0] in ("0", "1", "2") for path in source.module_of_op])
-    placement = pk.Placement(source.graph.op_names, platform.device_names, np.where(half, 0, 1))
-    found = device_map(source.graph, platform, placement, source.module_of_op)
+    placement = pk.Placement(source.graph.op_names, PLATFORM.device_names, np.where(half, 0, 1))
+    mapped = device_map(source.graph, PLATFORM, placement, source.module_of_op)
+    assert set(mapped.values()) == {"cpu", 0}
+    found = dict.fromkeys(mapped, "cpu")
     tokens = torch.tensor([[3, 1, 2]])
     expected = module(tokens)
     dispatched = accelerate.dispatch_model(module, found, main_device="cpu")
@@ -101,6 +102,20 @@ def test_what_a_map_cannot_say_is_refused(source: TorchSource) -> None:
     split = pk.Placement(names, PLATFORM.device_names, np.arange(len(names)) % 2)
     with pytest.raises(UnsupportedProblemError, match="weights of 'm' are on"):
         device_map(source.graph, PLATFORM, split, ["m"] * len(names))
+
+
+def test_what_a_map_would_lose_is_refused(source: TorchSource) -> None:
+    """A second host, which accelerate does not know, and work of a module away from its weights."""
+    names, modules = source.graph.op_names, source.module_of_op
+    hosts = pk.Platform.of(cpu=2, host="cpu")
+    half = np.array([path[:1] in {"0", "1", "2"} for path in modules])
+    with pytest.raises(UnsupportedProblemError, match=r"is on 'cpu.1' .* would be on 'cpu.0'"):
+        device_map(source.graph, hosts, pk.Placement(names, hosts.device_names, np.where(half, 0, 1)), modules)
+    graph = pk.OpGraph.from_edges(["0.up", "0.act", "1.up"], [("0.up", "0.act"), ("0.act", "1.up")])
+    graph = graph.replace(op_weight_bytes=np.array([1.0, 0, 1]), op_flops=np.ones(3))
+    away = pk.Placement(graph.op_names, PLATFORM.device_names, np.array([1, 2, 2]))
+    with pytest.raises(UnsupportedProblemError, match=r"op '0.act' is on 'gpu.1' .* would be on 'gpu.0'"):
+        device_map(graph, PLATFORM, away, ["0", "0", "1"])
 
 
 def test_what_accelerate_would_load_but_not_run_is_refused(source: TorchSource) -> None:
