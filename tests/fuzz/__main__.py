@@ -1,8 +1,9 @@
 """``python -m tests.fuzz --solves 100000 --seed 0``: solve random problems by every method, and check every claim.
 
-A problem is small and enumerated, small and treated like a large one, larger and verified, or one of training plans;
-``--mode`` takes one of these only. Findings are made smaller and written as problem files; the exit status is 1 if
-there is any. All solves run in a process of their own: one that does not end within its limit is a finding, too.
+A problem is small and enumerated, small and treated like a large one, larger and verified, a language model in blocks,
+or one of training plans; ``--mode`` takes one of these only. Findings are made smaller and written as problem files;
+the exit status is 1 if there is any. All solves run in a process of their own: one that does not end within its limit
+is a finding, too.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from placekit.model.platform import Device, Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
 
+from .equals import equal_devices_problem
 from .links import with_links
 from .twists import twisted
 
@@ -32,6 +33,9 @@ MAX_OPS_WITH_CALLS = 4
 """The same for several calls per device, of which divisions into calls are enumerated as well."""
 MAX_PLACEMENTS_OF_TEAMS = 256
 """The same for teams, of which four devices form up to fifteen."""
+
+EQUALS = 0.15
+"""Share of problems on equal devices of which something else makes one unlike the others (:mod:`.equals`)."""
 
 TRAINING = "training"
 """Name of graphs with a gradient for every op."""
@@ -56,6 +60,8 @@ def random_problem(
     """
     rng = np.random.default_rng([seed, case])
     name = objective_name or str(rng.choice(OBJECTIVE_NAMES))
+    if sizes is None and np.random.default_rng([seed, case, 5]).random() < EQUALS:
+        return equal_devices_problem(rng, name)
     fewest, most = sizes or (1, MAX_OPS_ORDERED if name == "makespan" else MAX_OPS)
     num_ops = int(rng.integers(fewest, most + 1))
     num_devices = int(rng.integers(1, 5 if sizes is None else 6))

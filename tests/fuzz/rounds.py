@@ -19,6 +19,8 @@ from placekit.solvers.training_plan.solve import PLAN_METHODS
 from placekit.training.piper_json import write_piper
 
 from .apart import Died, limit_cpu, messages
+from .chains import METHODS as CHAIN_METHODS
+from .chains import best_cut, check_chain, random_chain_problem
 from .checks import Asked, Finding, Rivals, Told, check, check_verified
 from .minimise import minimise
 from .optimum import enumerated_optimum
@@ -70,11 +72,13 @@ class Mode(StrEnum):
     """The same, with sizes of solvers drawn small, and ends anywhere."""
     LARGER = "larger"
     """It is too large to enumerate: results are verified, and compared."""
+    CHAINS = "chains"
+    """A language model in whole blocks, of which all cuts, orders of devices and teams are enumerated."""
     PLANS = "plans"
     """A training problem, of which all plans are enumerated."""
 
 
-SHARES = {Mode.SMALL: 0.65, Mode.TIGHT: 0.26, Mode.LARGER: 0.04, Mode.PLANS: 0.05}
+SHARES = {Mode.SMALL: 0.62, Mode.TIGHT: 0.26, Mode.LARGER: 0.04, Mode.CHAINS: 0.03, Mode.PLANS: 0.05}
 """How often each mode comes."""
 
 
@@ -155,6 +159,9 @@ def solves(options: Options, case: int, told: Told | None = None) -> Iterator[So
     if mode is Mode.PLANS:
         yield from _plan_solves(options, case)
         return
+    if mode is Mode.CHAINS:
+        yield from _chain_solves(options, case)
+        return
     sizes = options.ops if mode is Mode.LARGER else None
     problem = random_problem(options.seed, case, options.objective, sizes)
     optimum_s = enumerated_optimum(problem) if sizes is None else None
@@ -186,6 +193,14 @@ def _plan_solves(options: Options, case: int) -> Iterator[Solve]:
     for method in PLAN_METHODS:
         asked = Asked(method, {}, options.seed, options.time_s, limits_cpu=options.is_apart)
         yield Solve(f"plan-{method}", asked, problem, partial(check_plan, problem, optimum_s, asked))
+
+
+def _chain_solves(options: Options, case: int) -> Iterator[Solve]:
+    problem = random_chain_problem(options.seed, case)
+    optimum_s = best_cut(problem)
+    for method in CHAIN_METHODS:
+        asked = Asked(method, {}, options.seed, options.time_s, limits_cpu=options.is_apart)
+        yield Solve(f"chain-{method}", asked, problem, partial(check_chain, problem, optimum_s, asked))
 
 
 def _methods(

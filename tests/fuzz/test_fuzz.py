@@ -17,6 +17,7 @@ from strategies import draws
 import placekit as pk
 from fuzz.__main__ import main
 from fuzz.apart import Died, messages
+from fuzz.chains import best_cut, random_chain_problem
 from fuzz.checks import Asked, Rivals, check, check_result, check_verified
 from fuzz.minimise import minimise
 from fuzz.optimum import enumerated_optimum
@@ -26,6 +27,7 @@ from fuzz.tight import tight
 from fuzz.twists import HAIRS
 from placekit.solve.registry import METHODS
 from placekit.solve.result import Status
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.enumeration import method as enumeration
 from placekit.solvers.makespan.bounds import quick
 from placekit.solvers.makespan.bounds import shared_work as sharing
@@ -52,6 +54,7 @@ def findings(options: Options, cases: range) -> list[str]:
     ("mode", "cases"),
     [
         (Mode.SMALL, 4),
+        (Mode.CHAINS, 1),
         (Mode.PLANS, 1),
         *(pytest.param(mode, 150, marks=pytest.mark.slow) for mode in Mode),
     ],
@@ -123,6 +126,34 @@ def test_every_kind_of_problem_is_drawn() -> None:
         for problem in drawn
         for c in range(problem.num_classes)
     )
+
+
+def test_what_tells_equal_devices_apart_is_drawn() -> None:
+    """Queues of one tensor, room for one op, pins with teams, nodes; and language models, some of which fit nowhere."""
+    drawn = [random_problem(0, case) for case in range(1500)]
+    equal = [problem for problem in drawn if problem.graph.name == "fan-out"]
+    queues = [problem for problem in equal if getattr(problem.objective, "contention", False)]
+    for limit in (None, 1.0):
+        assert any(
+            problem.platform.num_devices == num_devices
+            and {device.memory_bytes for device in problem.platform.devices} == {limit}
+            and len(problem.platform.kinds) == 1
+            for problem in queues
+            for num_devices in (3, 4)
+        )
+    assert all(np.diff(problem.graph.consumer_offsets).max() > 1 for problem in queues)
+    for name in OBJECTIVE_NAMES:
+        assert any((problem.pinned >= 0).any() for problem in equal if problem.objective.name == name)
+    pinned = [problem for problem in equal if (problem.pinned >= 0).any()]
+    assert {problem.objective.team_rule for problem in pinned} == {"off", "equal", "any"}
+    assert any(len({device.node for device in problem.platform.devices}) > 1 for problem in equal)
+    chains = [random_chain_problem(0, case) for case in range(60)]
+    assert {problem.objective.team_rule for problem in chains} == {"off", "equal"}
+    assert any(problem.has_direct_links for problem in chains)
+    assert any((problem.pinned >= 0).any() for problem in chains)
+    best = [best_cut(problem) for problem in chains]
+    assert any(value is None for value in best)
+    assert sum(value is not None for value in best) > 30
 
 
 @pytest.mark.slow
@@ -264,7 +295,10 @@ def test_auto_is_held_to_what_needs_no_search(
 ) -> None:
     """Where it proves nothing, it is as good as `single`, `greedy` and `random`."""
     best = pk.solve(chain(), "dp")
-    unproven = replace(pk.solve(chain(), auto_by or "dp"), status=Status.FEASIBLE, lower_bound=None, certificate=None)
+    unproven = replace(
+        pk.solve(chain(), auto_by or "dp"), status=Status.FEASIBLE, stop_reason=StopReason.FINISHED, lower_bound=None,
+        certificate=None, trace=(),
+    )  # fmt: skip
     if auto_by is None:
         unproven = replace(unproven, status=Status.UNKNOWN, placement=None, objective=None)
     monkeypatch.setattr("fuzz.checks.solve", lambda _, method, **__: unproven if method == "auto" else best)
