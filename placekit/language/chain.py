@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import number_by_first, topological_order
+from placekit.model.graph import topological_order
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import UNPINNED
@@ -374,12 +374,9 @@ def device_costs(problem: Problem[Any], chain: Chain, devices: Iterable[int]) ->
 
 def _groups(problem: Problem[Any]) -> list[tuple[int, ...]]:
     """Return devices that are interchangeable: of one kind, and nothing is pinned to them."""
-    pinned = np.zeros(problem.platform.num_devices, dtype=bool)
-    pinned[problem.pinned[problem.pinned != UNPINNED]] = True
-    label = np.where(pinned, len(problem.platform.kinds) + np.arange(len(pinned)), problem.platform.kind_of_device)
     members: dict[int, list[int]] = {}
-    for device, group in enumerate(number_by_first(np.unique(label, return_inverse=True)[1]).tolist()):
-        members.setdefault(group, []).append(device)
+    for device, twin in enumerate(problem.twin_of_device.tolist()):
+        members.setdefault(twin, []).append(device)
     return [tuple(group) for group in members.values()]
 
 

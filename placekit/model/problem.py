@@ -177,6 +177,19 @@ class Problem(Generic[O_co]):
         return order_edges(self.graph, self.op_class)
 
     @cached_property
+    def twin_of_device(self) -> NDArray[np.int64]:
+        """``[num_devices]`` the first of the devices that each is interchangeable with, itself included.
+
+        They are of one kind and, with direct links, on one node, and no op is pinned to any of them. No objective goes
+        by the numbers of devices.
+        """
+        number = np.arange(self.platform.num_devices)
+        group = self.platform.group_of_device + len(number)
+        label = np.where(np.isin(number, self.pinned), number, group)
+        _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+        return np.asarray(first[inverse], dtype=np.int64)
+
+    @cached_property
     def stage_memory(self) -> StageMemory:
         """Memory need of the ops of one device."""
         costs, has_pipeline = self.costs, self.objective.has_pipeline

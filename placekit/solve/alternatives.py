@@ -1,7 +1,7 @@
 """Ways of running a model without a split, scored by the judge, as baselines of a placement.
 
-1. *device*: everything on one device, but for ops that are pinned elsewhere. Devices of one kind are equal, so one of
-   each kind is scored.
+1. *device*: everything on one device, but for ops that are pinned elsewhere. Devices of one kind are equal but for pins
+   and nodes; the best of each kind is told.
 2. *all cores*: everything on one device made of all cores of the machine, where its costs are known.
 3. *copies*: the whole model on several devices that take samples in turn (throughput only): all devices of one kind,
    and all devices that can hold the model.
@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -77,7 +78,7 @@ def form_of(placement: Placement) -> Form:
 
 
 def alternatives_of(problem: Problem, whole: Problem | None = None) -> tuple[Alternative, ...]:
-    """Return every way of running a model without a split, scored by `evaluate`. O(kinds) evaluations.
+    """Return every way of running a model without a split, scored by `evaluate`. O(unlike devices) evaluations.
 
     The problem `whole` is of the same model on one device of all cores of the machine; None where its costs are not
     known.
@@ -92,15 +93,19 @@ def alternatives_of(problem: Problem, whole: Problem | None = None) -> tuple[Alt
 
 
 def _singles(problem: Problem) -> Iterator[Alternative]:
-    """Yield the model on one device of each kind: the device that ops are pinned to, if there is one."""
+    """Yield the model on the best device of each kind; one that ops are pinned to comes first if none is better."""
     platform, pinned = problem.platform, problem.pinned
     for kind in range(len(platform.kinds)):
-        equal = platform.devices_of_kind(kind)
-        device = next((d for d in equal if d in pinned), equal[0])
-        device_of_op = np.where(pinned == UNPINNED, device, pinned)
-        placement = Placement.of(problem, device_of_op)
-        name = platform.device_names[device] + WITH_PINNED * bool((device_of_op != device).any())
-        yield _judged(name, "device", evaluate(problem, placement), placement)
+        unlike = sorted(
+            {*problem.twin_of_device[platform.devices_of_kind(kind)].tolist()}, key=lambda d: d not in pinned
+        )
+        found = []
+        for device in unlike:
+            device_of_op = np.where(pinned == UNPINNED, device, pinned)
+            placement = Placement.of(problem, device_of_op)
+            name = platform.device_names[device] + WITH_PINNED * bool((device_of_op != device).any())
+            found.append(_judged(name, "device", evaluate(problem, placement), placement))
+        yield min(found, key=lambda each: math.inf if each.objective_s is None else each.objective_s)
 
 
 def _judged(name: str, form: Form, judged: Evaluation, placement: Placement | None) -> Alternative:

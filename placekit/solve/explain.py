@@ -185,7 +185,7 @@ def explain(
         _check_same(problem, objective, answer.objective)
     is_asked = time_limit_s > 0
     changed_problems = list(changes(problem)) if is_asked else []
-    num_steps = 2 + len(changed_problems) + len(problem.platform.kinds) * is_asked
+    num_steps = 2 + len(changed_problems) + len(set(problem.twin_of_device.tolist())) * is_asked
 
     def tell(done: int, label: str) -> None:
         if on_step is not None:

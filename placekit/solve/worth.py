@@ -32,14 +32,11 @@ class Worth:
 
 
 def worth_candidates(problem: Problem, placement: Placement) -> Iterator[tuple[int, bool]]:
-    """Yield one device of every kind, and whether the placement uses it. Unused devices are preferred.
-
-    Devices of one kind are equal, so one device stands for its kind.
-    """
+    """Yield one of every set of interchangeable devices, unused if possible, and whether the placement uses it."""
     used_teams = set(placement.device_of_op.tolist())
     used = {device for team in placement.teams if team[0] in used_teams for device in team}
-    for kind in range(len(problem.platform.kinds)):
-        equal = problem.platform.devices_of_kind(kind)
+    for twin in np.unique(problem.twin_of_device).tolist():
+        equal = np.flatnonzero(problem.twin_of_device == twin).tolist()
         idle = [device for device in equal if device not in used]
         yield (idle[-1], False) if idle else (equal[-1], True)
 

@@ -26,10 +26,14 @@ MAX_BATCH = 256
 
 
 def offer_single_devices(run: Run) -> None:
-    """Offer the whole model on one device of every kind, and on the largest teams if teams are allowed."""
+    """Offer the whole model on one device of every kind, and on the largest teams if teams are allowed.
+
+    A device of the kind that an op is pinned to goes before the others, on which nothing is feasible.
+    """
     problem, platform = run.problem, run.problem.platform
     for kind in range(len(platform.kinds)):
-        run.offer(np.full(problem.graph.num_ops, platform.devices_of_kind(kind)[0]))
+        equal = platform.devices_of_kind(kind)
+        run.offer(np.full(problem.graph.num_ops, next((d for d in equal if d in problem.pinned), equal[0])))
     if problem.objective.team_rule == "off":
         return
     everyone = list(range(platform.num_devices))

@@ -15,6 +15,8 @@ from strategies import draws
 import placekit as pk
 from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives.evaluate import evaluate
+from placekit.solve.alternatives import alternatives_of
+from placekit.solve.worth import worth_candidates
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import objective as second_judge
 from placekit.verification.verify import Outcome, verify
@@ -117,3 +119,49 @@ def test_no_proof_hangs_on_the_numbers_of_devices(name: str) -> None:
             if method in ("enumerate", "auto"):
                 assert result.status is pk.Status.OPTIMAL, told
                 assert result.objective == pytest.approx(best, rel=2e-6), told
+
+
+def pinned_chain(pins: dict[str, str], num_devices: int = 3) -> pk.Problem:
+    """Return ops a, b and c in a row on equal devices, some of them pinned."""
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
+    costs = pk.CostTable(("gpu",), np.ones((3, 1)), np.array([[0.5], [2.0]]), np.ones(3))
+    return pk.Problem(graph, pk.Platform.of(gpu=num_devices), costs, pk.SerialLatency()).pin(pins)
+
+
+def test_twins_are_of_one_kind_and_node_without_pins() -> None:
+    """Of four devices one has a pin; of two nodes the devices are no twins where links know nodes."""
+    assert pinned_chain({"a": "gpu.1"}, 4).twin_of_device.tolist() == [0, 1, 0, 0]
+    problem = pinned_chain({})
+    devices = tuple(each.replace(node="ab"[d % 2]) for d, each in enumerate(problem.platform.devices))
+    platform = pk.Platform(devices, direct_links=(pk.DirectLink(0.0, 1e9), pk.DirectLink(0.0, 1e8, between_nodes=True)))
+    times = np.array([[0.1, 0.2], [0.1, 0.2]])
+    costs = problem.costs.replace(direct_links=platform.direct_link_names, direct_time_s=times)
+    assert problem.replace(platform=platform, costs=costs).twin_of_device.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("device", ["gpu.0", "gpu.1", "gpu.2"])
+def test_one_device_is_the_one_that_ops_are_pinned_to(device: str) -> None:
+    """Everything on that device is feasible; on another device of the kind it is not."""
+    result = pk.solve(pinned_chain({"b": device}), "single")
+    assert result.objective == 3.0
+    assert result.placement is not None
+    assert set(result.placement.as_dict().values()) == {device}
+
+
+def test_the_baseline_is_the_best_device_of_a_kind() -> None:
+    """With a and c pinned apart, b costs a transfer of 1 s beside c, of 4 s beside a, and both on a third device."""
+    for first, last in itertools.permutations(["gpu.0", "gpu.1", "gpu.2"], 2):
+        problem = pinned_chain({"a": first, "c": last})
+        (told,) = alternatives_of(problem)
+        assert told.objective_s == 4.0
+        assert told.name.startswith(last)
+
+
+def test_the_worth_of_a_device_is_that_of_no_other() -> None:
+    """A device with pins is needed; its twin without pins is asked for by itself, wherever it stands in the list."""
+    for device in ("gpu.0", "gpu.1", "gpu.2"):
+        problem = pinned_chain({"a": device})
+        everything = pk.Placement.of(problem, np.full(3, problem.platform.index(device)))
+        found = {problem.platform.device_names[d]: used for d, used in worth_candidates(problem, everything)}
+        assert found.pop(device) is True
+        assert list(found.values()) == [False]
