@@ -160,7 +160,8 @@ def _is_meant(entry: MethodEntry, spec: ProblemSpec, facts: Mapping[str, Any]) -
 def _files(suite: Suite, spec: ProblemSpec, entry: MethodEntry, seed: int) -> dict[str, Path]:
     def named(text: str) -> Path:
         name = text.replace("{model}", spec.model).replace("{seed}", str(seed))
-        return inside(suite.folder, name, f"suite {suite.name!r}")
+        inside(suite.folder, name, f"suite {suite.name!r}")
+        return suite.path(name)
 
     return {name: named(text) for name, text in entry.files.items()}
 

@@ -33,6 +33,12 @@ class Suite:
         """Name of the suite."""
         return self.content.name
 
+    def path(self, named: str) -> Path:
+        """Return where a file that the suite names is, or would be: the folder may be laid out as its origin is."""
+        begin = max(filter(named.startswith, self.content.elsewhere), key=len, default="")
+        other = self.folder / (self.content.elsewhere.get(begin, "") + named.removeprefix(begin))
+        return other if begin and not (self.folder / named).is_file() and other.is_file() else self.folder / named
+
     def at_most(self, time_limit_s: float) -> Suite:
         """Return the suite with no case allowed more than `time_limit_s`; what is shorter stays as it is."""
         if not 0 <= time_limit_s < math.inf:
@@ -81,6 +87,7 @@ def read_suite(
 def _check_paths(content: SuiteModel, path: Path) -> None:
     """Refuse paths that leave the folder: whoever runs a suite says where its files are, the suite only which."""
     named = [entry.file for entry in content.model] + [entry.file for entry in content.platform]
+    named += list(content.elsewhere.values())
     named += [entry.costs for entry in content.platform]
     named += [file for entry in content.method for file in entry.files.values()]
     for method in [name for entry in content.method for name in (entry.name, entry.warm_start) if name is not None]:

@@ -43,6 +43,8 @@ AnyProblem = Problem | TrainingProblem
 
 logger = logging.getLogger(__name__)
 
+MOST_NAMED = 3
+"""Missing files that a warning names."""
 DRAWN = "drawn"
 """Family of the random problems of :mod:`placekit.benchmarks.generators.drawn`."""
 ADDRESS_LENGTH = 16
@@ -100,6 +102,7 @@ def declared_problems(suite: Suite, results: Path) -> Iterator[ProblemSpec]:
     """
     from placekit.benchmarks.generators.drawn import drawn_models
 
+    _tell_files(suite)
     source = _Sources(suite, results)
     drawn = [model for draw in suite.content.draw for model in drawn_models(draw)]
     for entry in (*suite.content.model, *drawn):
@@ -217,12 +220,13 @@ class _Sources:
             return
         assert entry.file is not None
         folder = self._suite.folder
-        paths = [folder / entry.file] if not any(c in entry.file for c in "*?[") else self._matching(entry.file)
+        paths = self._matching(entry.file) if _has_wildcards(entry.file) else [self._suite.path(entry.file)]
         paths = [path for path in paths if path.is_file()]
         if not paths:
             if not entry.optional:
                 raise InvalidFileError(f"suite {self._suite.name!r}: there is no file {entry.file} in {folder}")
-            logger.warning("suite %s: left out %s, which is not in %s", self._suite.name, entry.file, folder)
+            if _has_wildcards(entry.file):
+                logger.warning("suite %s: left out %s, which is not in %s", self._suite.name, entry.file, folder)
         for path in paths:
             name = path.stem.removesuffix(".problem").removesuffix(".workload")
             yield path, entry.name if entry.name and len(paths) == 1 else name, {"file": _file_hash(path)}
@@ -306,6 +310,34 @@ class _Sources:
             return core_groups(entry.groups, precision=entry.precision)
         assert isinstance(entry.precision, str)  # several go with groups
         return platform_for(source, entry.devices, precision=entry.precision)
+
+
+def _has_wildcards(pattern: str) -> bool:
+    return any(c in pattern for c in "*?[")
+
+
+def _tell_files(suite: Suite) -> None:
+    """Warn of optional files that are not there, and of files that are not those of their origin."""
+    content = suite.content
+    entries = [entry for entry in content.model if entry.file and not _has_wildcards(entry.file)]
+    optional = [entry.file for entry in entries if entry.file and entry.optional]
+    missing = [name for name in optional if not suite.path(name).is_file()]
+    where = f" of {content.origin}" if content.origin else ""
+    if missing:
+        told = ", ".join(missing[:MOST_NAMED]) + (", ..." if len(missing) > MOST_NAMED else "")
+        logger.warning(
+            "suite %s: left out what needs %d of %d files%s, which are not in %s: %s",
+            *(suite.name, len(missing), len(optional), where, suite.folder, told),
+        )
+    for entry in entries:
+        path = suite.path(entry.file or "")
+        if entry.sha256 is not None and path.is_file() and not _sha256(path).startswith(entry.sha256):
+            logger.warning("suite %s: %s is not the file%s: its sha256 differs", suite.name, path, where)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _file_hash(path: Path) -> str:

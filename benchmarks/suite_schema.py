@@ -42,6 +42,8 @@ class ModelEntry(_Strict):
         IR, ONNX, PyTorch (``.pt2``), workload or problem file, relative to the folder of models; may have wildcards.
     optional
         A `file` that may be absent: its cases are left out then.
+    sha256
+        The first digits of the hash that a `file` without wildcards should have; another one is a warning.
     zoo, family
         A model of the zoo, or a family of generated problems; each with `params`, once per seed of `seeds`.
     format
@@ -58,6 +60,7 @@ class ModelEntry(_Strict):
     name: Name | None = None
     file: Name | None = None
     optional: bool = False
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{8,64}$")] | None = None
     zoo: Name | None = None
     format: Literal["xml", "pt2"] = "xml"
     family: Name | None = None
@@ -215,10 +218,15 @@ class SuiteModel(_Strict):
         ``memory_bytes`` is that of the solve then.
     seeds, time_limit_s, gap, max_evaluations
         What methods do that do not say otherwise.
+    origin, elsewhere
+        Where the files come from, and beginnings of their paths with what each is called there: a folder from there
+        is as good.
     """
 
     name: Name
     description: str = ""
+    origin: str = ""
+    elsewhere: dict[Name, Name] = {}
     measure: bool | Literal["together", "every", "outputs", "verdicts"] = False
     baselines: bool = False
     isolate: bool = False

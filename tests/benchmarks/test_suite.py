@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import placekit as pk
+from placekit.benchmarks.generators.families import generate
 from placekit.benchmarks.plan import Plan, make_plan
 from placekit.benchmarks.solve_case import best_single_device
 from placekit.benchmarks.suite import read_suite, shipped_suites
@@ -279,6 +281,58 @@ def test_a_missing_file_is_an_error_unless_it_is_optional(tmp_path: Path) -> Non
     with pytest.raises(InvalidFileError, match=r"there is no file absent\.json"):
         plan_of(text, tmp_path)
     assert len(plan_of(text.replace('"absent.json"', '"absent.json"\noptional = true'), tmp_path).jobs) == 1
+
+
+def test_files_in_the_folders_of_their_origin_are_found_and_checked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Either layout gives the same cases; what is missing, and what has another content, is said with the origin."""
+    text = (
+        'name = "o"\norigin = "https://example.org/public"\n[elsewhere]\n"a/" = "theirs/"\n"a/second" = "other/2nd"\n'
+        '[[model]]\nfile = "a/first.json"\nsha256 = "0123456789abcdef"\noptional = true\n'
+        '[[model]]\nname = "second"\nfile = "a/second.json"\noptional = true\n'
+        '[[model]]\nfile = "a/third.json"\noptional = true\n'
+        '[[method]]\nname = "greedy"\n[[method]]\nname = "file"\nfiles = { path = "a/{model}.split.json" }\n'
+    )
+    problem = generate("chains", 20, seed=1, num_devices=2)
+    for name in ("theirs/first.json", "other/2nd.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pk.write_problem(problem, tmp_path / name)
+    placement = pk.solve(problem, "single").placement
+    assert placement is not None
+    pk.write_placement(placement, tmp_path / "theirs/first.split.json")
+    jobs = plan_of(text, tmp_path).jobs
+    assert [(job.facts["model"], job.case.method) for job in jobs] == [
+        *(("first", "greedy"), ("first", "file"), ("second", "greedy"))
+    ]
+    told = "needs 1 of 3 files of https://example.org/public, which are not in"
+    assert sum(told in record.getMessage() for record in caplog.records) == 1
+    assert sum("sha256 differs" in record.getMessage() for record in caplog.records) == 1
+    (tmp_path / "theirs").rename(tmp_path / "a")
+    assert [job.facts["model"] for job in plan_of(text, tmp_path).jobs] == ["first", "first", "second"]
+
+
+@pytest.mark.parametrize("is_theirs", [False, True])
+def test_all_public_workloads_are_in_the_suite_of_papers(
+    workloads: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_theirs: bool
+) -> None:
+    """In both layouts all 24 files are there, with their hashes, and the six splits of experts."""
+    suite = read_suite("papers")
+    folder = workloads
+    if is_theirs:
+        folder = tmp_path / "clone"
+        names = [entry.file for entry in suite.content.model if entry.file]
+        for name in (*names, *(f"experts/{path.name}" for path in (workloads / "experts").iterdir())):
+            begin = max(filter(name.startswith, suite.content.elsewhere), key=len)
+            target = folder / (suite.content.elsewhere[begin] + name.removeprefix(begin))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(workloads / name)
+    plan = make_plan(read_suite("papers", folder), tmp_path / "results")
+    ours = {(job.facts["model"], job.facts["objective"]) for job in plan.jobs}
+    assert len([1 for _, objective in ours if objective == "throughput"]) == 16
+    assert len([1 for _, objective in ours if objective == "offload-latency"]) == 8
+    assert len({job.facts["model"] for job in plan.jobs if job.facts["label"] == "expert"}) == 6
+    assert not [record for record in caplog.records if "sha256" in record.getMessage() or "left out" in record.message]
 
 
 @pytest.mark.slow
