@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.stage_costs import STAGE_OVERHEAD, StageCosts, stage_overhead_s
+from placekit.cost_models.stage_costs import HAND_OVER, STAGE_OVERHEAD, StageCosts, stage_overhead_s
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, sum_by
@@ -199,6 +199,9 @@ class Calibration:
             return costs.replace(provenance=provenance)
         found = self.parameters
         moved_s = found.transfer_s_per_byte * graph.tensor_bytes[:, None]
+        ends_s = costs.provenance.get(HAND_OVER)
+        if isinstance(ends_s, Mapping):
+            provenance[HAND_OVER] = {kind: found.transfer_scale * each for kind, each in ends_s.items()}
         return costs.replace(
             op_time_s=costs.op_time_s * np.asarray(found.op_scale),
             transfer_time_s=costs.transfer_time_s * found.transfer_scale + moved_s,

@@ -23,12 +23,13 @@ from placekit.cost_models.base import Backend, Progress
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.described import anchor_of, described_specs
 from placekit.cost_models.device_table import DeviceSpec
+from placekit.cost_models.executor_costs import executor_costs
 from placekit.cost_models.kind_profile import KindProfile, on_anchors
 from placekit.cost_models.measuring import LoadMeter, measuring
 from placekit.cost_models.memory_model import op_memory
 from placekit.cost_models.openvino.groups import join_groups
 from placekit.cost_models.openvino.machine import cpu_name, running_on, usable_cores
-from placekit.cost_models.stage_costs import STAGE_OVERHEAD
+from placekit.cost_models.stage_costs import HAND_OVER
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
@@ -64,8 +65,8 @@ class Profiled:
 
     An op's memory is its weights plus its output tensors. A tensor's transfer time comes from the link of the kind:
     given by the platform, else measured; a host has none, but converts some tensors where they enter or leave, which is
-    measured, too (:mod:`placekit.cost_models.openvino.hand_over`). What a call of a stage takes stands in the
-    provenance, where :func:`~placekit.cost_models.stage_costs.predict` reads it.
+    measured, too (:mod:`placekit.cost_models.openvino.hand_over`). What a pipeline takes for a call of a stage and for
+    a handover is among the ops and the transfers (:mod:`placekit.cost_models.executor_costs`).
 
     The error of a kind stands in the provenance: that of several measurements from their differences, that of one from
     the spread of its repetitions. If other load took more than `max_foreign_load` even of the quietest measurement, the
@@ -183,8 +184,17 @@ class Profiled:
                     "anchor": anchor.to_dict(),
                     "error": anchor.error_of(time_s),
                 }
+        executor = executor_costs(
+            [device for device in platform.devices if device.kind in profiles], backend, self.cache, self.core
+        )
+        for kind, (time_s, spread, supported) in columns.items():
+            columns[kind] = (executor.with_call(kind, time_s), spread, supported)
+        ends_s = {
+            kind: executor.ends_s(graph) * (origin in ("host", "measured")) for kind, (_, origin) in links.items()
+        }
         transfers = [
-            _tensor_time_s(graph, profiles.get(kind)) if link is None else link.time_s(graph.tensor_bytes)
+            ends_s[kind]
+            + (_tensor_time_s(graph, profiles.get(kind)) if link is None else link.time_s(graph.tensor_bytes))
             for kind, (link, _) in links.items()
         ]
         op_memory_bytes, blocks = op_memory(source, op_group)
@@ -211,7 +221,8 @@ class Profiled:
                     kind: {"source": origin, **(link.to_dict() if link else {})}
                     for kind, (link, origin) in links.items()
                 },
-                STAGE_OVERHEAD: max(profile.meta.get("call_s", 0.0) for profile in profiles.values()),
+                HAND_OVER: {kind: float(each.max(initial=0.0)) for kind, each in ends_s.items()},
+                "stage_call_s": dict(executor.call_s),
             },
         )
 

@@ -7,6 +7,7 @@ through.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ from placekit.model.problem import Problem
 
 STAGE_OVERHEAD = "stage_overhead_s"
 """Key in the provenance of a cost table for the fixed seconds per stage."""
+
+HAND_OVER = "hand_over_s"
+"""Key for the seconds by kind that a handover adds to either end of a tensor between two stages of a pipeline."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,8 @@ class StageCosts:
         lie in host memory.
     moved_bytes
         ``[num_rows]`` bytes of these tensors, the model's inputs and outputs left out.
+    hand_over_s
+        ``[num_rows]`` seconds of `transfer_s` that a pipeline takes for handovers between its threads.
     producers
         For every stage, those that it waits for.
     """
@@ -49,6 +55,7 @@ class StageCosts:
     op_time_s: NDArray[np.float64]
     transfer_s: NDArray[np.float64]
     moved_bytes: NDArray[np.float64]
+    hand_over_s: NDArray[np.float64]
     producers: tuple[tuple[int, ...], ...]
 
     @property
@@ -105,8 +112,11 @@ def stage_costs(problem: Problem, placement: Placement) -> StageCosts:
     op_time_s = np.stack(
         [sum_by(stage_of_op[works], costs.op_time_s[ops, each][works], num_stages) for each in range(num_kinds)], axis=1
     )
-    transfer_s = np.stack(
-        [sum_by(end, costs.transfer_time_s[tensor, each], num_stages) for each in range(num_kinds)], axis=1
+    # a cost table knows only tensors between stages: what enters and leaves the model is not handed over
+    ends_s = _hand_over_s(problem)[tensor]
+    transfer_s, hand_over_s = (
+        np.stack([sum_by(end, seconds[:, each], num_stages) for each in range(num_kinds)], axis=1)
+        for seconds in (costs.transfer_time_s[tensor] - ends_s * ~is_inner[:, None], ends_s * is_inner[:, None])
     )
     producer, consumer = stage_of_op[graph.senders], stage_of_op[graph.receivers]
     crossing = (producer != consumer) & (producer != NO_STAGE) & (consumer != NO_STAGE)
@@ -120,6 +130,7 @@ def stage_costs(problem: Problem, placement: Placement) -> StageCosts:
         op_time_s=op_time_s[stage_of_row, kind],
         transfer_s=transfer_s[stage_of_row, kind],
         moved_bytes=sum_by(end, graph.tensor_bytes[tensor] * is_inner, num_stages)[stage_of_row],
+        hand_over_s=hand_over_s[stage_of_row, kind],
         producers=tuple(tuple(sorted(each)) for each in waits),
     )
 
@@ -146,6 +157,16 @@ def _touching(
     pair = tensors[order] * (outside + 1) + device_of_stage[ends[order]]
     first = order[np.searchsorted(pair, distinct(pair))]
     return tensors[first], ends[first], inner[first]
+
+
+def _hand_over_s(problem: Problem) -> NDArray[np.float64]:
+    """``[num_tensors, num_kinds]`` seconds of the transfer times that a pipeline takes for handovers."""
+    told = problem.costs.provenance.get(HAND_OVER)
+    by_kind = told if isinstance(told, Mapping) else {}
+    stated = [by_kind.get(kind, 0.0) for kind in problem.costs.kinds]
+    ends_s = np.array([each if isinstance(each, (int, float)) and each >= 0 else 0.0 for each in stated])
+    found: NDArray[np.float64] = np.minimum(ends_s, problem.costs.transfer_time_s)
+    return found
 
 
 def stage_overhead_s(costs: CostTable) -> float:
@@ -208,6 +229,8 @@ def predict(problem: Problem, placement: Placement, *, is_serial: bool) -> Predi
     """
     costs = stage_costs(problem, placement)
     stage_s = costs.op_time_s + costs.transfer_s + stage_overhead_s(problem.costs)
+    if is_serial:  # in one thread nobody wakes another
+        stage_s = stage_s - costs.hand_over_s
     load_s = sum_by(costs.device, stage_s, problem.platform.num_devices)
     for team in placement.teams:
         if len(team) > 1:

@@ -34,6 +34,8 @@ UPWARD = {
     ("placekit/__init__.py", "placekit.cost_models.registry"),
     ("placekit/__init__.py", "placekit.solve.registry"),
     ("placekit/__init__.py", "placekit.solvers.training_plan.solve"),
+    # what a handover costs is measured with the pipeline itself
+    ("cost_models/executor_costs.py", "placekit.runtime.idle"),
     # `python -m placekit`
     ("placekit/__main__.py", "placekit.cli.main"),
 }

@@ -36,6 +36,7 @@ def chain(*devices: int) -> StageCosts:
         op_time_s=np.ones(count),
         transfer_s=np.zeros(count),
         moved_bytes=np.zeros(count),
+        hand_over_s=np.zeros(count),
         producers=((), *((stage,) for stage in range(count - 1))),
     )
 
@@ -73,6 +74,7 @@ def test_predicted_team_shares_the_samples() -> None:
         op_time_s=np.array([2.0, 4.0]),
         transfer_s=np.zeros(2),
         moved_bytes=np.zeros(2),
+        hand_over_s=np.zeros(2),
         producers=((),),
     )
     times, members = predicted_stage_times(team, team.op_time_s, 6, is_serial=False)
