@@ -295,9 +295,10 @@ def test_files_in_the_folders_of_their_origin_are_found_and_checked(
         '[[method]]\nname = "greedy"\n[[method]]\nname = "file"\nfiles = { path = "a/{model}.split.json" }\n'
     )
     problem = generate("chains", 20, seed=1, num_devices=2)
-    for name in ("theirs/first.json", "other/2nd.json"):
+    other = generate("chains", 20, seed=2, num_devices=2)
+    for name, each in (("theirs/first.json", problem), ("other/2nd.json", other)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        pk.write_problem(problem, tmp_path / name)
+        pk.write_problem(each, tmp_path / name)
     placement = pk.solve(problem, "single").placement
     assert placement is not None
     pk.write_placement(placement, tmp_path / "theirs/first.split.json")
