@@ -22,6 +22,8 @@ from .rounds import LARGER_OPS, Mode, Options, minimise_hang, rounds
 
 SOLVE_S = 10.0
 """Time limit of a solve."""
+TELL_EVERY = 1000
+"""Solves between two lines of progress."""
 
 
 class _Tally:
@@ -31,7 +33,8 @@ class _Tally:
         self.solves: Counter[str] = Counter()
         self.told: Told = Counter()
         self.num_findings, self.cpu_s = 0, 0.0
-        self.case, self.at, self.method = first, 0, ""
+        self.first = self.case = first
+        self.at, self.method = 0, ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,6 +88,11 @@ def _count(tally: _Tally, message: tuple[Any, ...], options: Options) -> None:
         tally.case, tally.at, tally.method = values
     elif kind == "end":
         tally.solves[tally.method] += 1
+        done = sum(tally.solves.values())
+        if done % TELL_EVERY == 0:
+            print(
+                f"{done} solves of {tally.case - tally.first + 1} problems, {tally.num_findings} findings", flush=True
+            )
     elif kind == "found":
         _found(tally, values[0], options)
     elif kind == "small":
