@@ -15,16 +15,35 @@ from placekit.language.read import is_program
 from placekit.language.runtimes import RUNTIMES
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.placement import Placement
+from placekit.model.platform import Device
 from placekit.model.problem import Problem
 
 
 def servers(runtime: str, problem: Problem[Any], placement: Placement) -> dict[str, RuntimeArguments]:
     """Return the arguments of every server: of one, called ``""``, or of one for each phase."""
     served = problem.costs.provenance.get("serving", {})
+    if runtime in RUNTIMES:
+        RUNTIMES[runtime].refuse_nodes(_used(problem, placement))
     if not are_apart(problem):
         return {"": runtime_arguments(runtime, problem.graph, problem.platform, placement, served)}
     refuse_apart(runtime, problem)
     return {phase: phase_arguments(runtime, phase, *of_phase(problem, placement, phase), served) for phase in PHASES}
+
+
+_STARTS = {"vllm": "a Ray cluster", "sglang": "--nnodes, --node-rank", "megatron": "torchrun", "torchtitan": "torchrun"}
+"""How runtimes start on several machines."""
+
+
+def _used(problem: Problem[Any], placement: Placement) -> list[Device]:
+    """Return the accelerators that hold ops."""
+    held = set(placement.device_of_op.tolist())
+    return [
+        problem.platform.devices[member]
+        for members in placement.teams
+        if members[0] in held
+        for member in members
+        if not problem.platform.devices[member].is_host
+    ]
 
 
 def refuse_apart(runtime: str, problem: Problem[Any]) -> None:
@@ -42,7 +61,14 @@ def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Pla
     graph, platform = problem.graph, problem.platform
     if runtime in ARGUMENT_RUNTIMES:
         model = "MODEL" if is_program(model) else model  # the file says the shapes, and the runtime has its own
-        return tuple(line for told in servers(runtime, problem, placement).values() for line in told.lines(model))
+        lines = [line for told in servers(runtime, problem, placement).values() for line in told.lines(model)]
+        nodes = list(dict.fromkeys(str(device.node) for device in _used(problem, placement)))
+        if len(nodes) > 1:
+            lines.append(
+                f"# devices are on {', '.join(nodes)}: the line has the stages in order, and how ranks start on "
+                f"several machines is {runtime}'s own ({_STARTS.get(runtime, 'a process per machine')})"
+            )
+        return tuple(lines)
     if runtime == "accelerate":
         return (device_map_line(device_map(graph, platform, placement)),)
     if is_program(model):

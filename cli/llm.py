@@ -194,7 +194,8 @@ def llm(
         check_writable(asked.problem)
     answer = planner.answer()
     plan = answer.plan
-    if plan.task.undivided is None:  # with the phases apart no single device is a plan, and a table compares
+    # with the phases apart, or with experts on the host, no single device is a plan, and a table compares
+    if plan.task.undivided is None and not plan.task.hosted_blocks:
         plan = replace(plan, result=with_verdict(plan.result, plan.task.problem))
     answer = replace(answer, plan=plan)
     written = files.write(plan.result, plan.task.problem)
@@ -228,6 +229,7 @@ class Planner:
     @classmethod
     def of(cls, name: str | None, asked: LlmOptions, search: SearchOptions) -> Self:
         """Return the planner of a model."""
+        _refuse_contradictions(asked)
         runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
         machine = with_sheet_memory(replace(asked.memory, headroom=None).apply(read_platform(asked.platform)))
         warn_of_unlimited(machine)
@@ -361,6 +363,27 @@ class Planner:
                 by_rule.setdefault((runtime.host, runtime.goal), []).append(runtime)
         for same in by_rule.values():
             yield ", ".join(runtime.name for runtime in same), same[0]
+
+
+_AGAINST = {"latency": ("throughput",), "throughput": ("serial-latency", "makespan")}
+"""Objectives that minimise something else than a goal asks for."""
+
+
+def _refuse_contradictions(asked: LlmOptions) -> None:
+    """Refuse options of which one would be ignored."""
+    goal, served, weights = asked.goal, asked.requests, asked.weights
+    pairs = {
+        f"--goal {goal.goal} and --objective {goal.name}": goal.name in _AGAINST.get(goal.goal or "", ()),
+        f"--goal context and --context {served.context}": goal.goal == "context" and served.context is not None,
+        f"--goal latency and --teams {goal.teams}": goal.goal == "latency" and goal.teams not in (None, "off"),
+        f"--for {goal.runtime} and --granularity op": goal.runtime is not None and weights.granularity == "op",
+        f"--for {goal.runtime} and --contiguity {goal.contiguity}": goal.runtime is not None
+        and goal.contiguity not in (None, "acyclic"),
+        "--apart and --goal context": goal.apart and goal.goal == "context",
+    }
+    why = next((pair for pair, holds in pairs.items() if holds), None)
+    if why is not None:
+        raise InvalidProblemError(f"{why} contradict each other: leave out one of them")
 
 
 def language_model(

@@ -176,9 +176,15 @@ def stage_table(stages: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def evidence_facts(result: BaseResult, objective_name: str, answer: str) -> dict[str, str | Text]:
-    """Return what is known of a result, whose method scored answers of this name: objective, bound, gap, status."""
-    status = Text(f"{result.status}", style=_STATUS_STYLE[result.status])
+def evidence_facts(
+    result: BaseResult, objective_name: str, answer: str, space: str | None = None
+) -> dict[str, str | Text]:
+    """Return what is known of a result, whose method scored answers of this name: objective, bound, gap, status.
+
+    `space` are words for the answers that a proof is about, where there are others.
+    """
+    is_best = space is not None and result.status is Status.OPTIMAL
+    status = Text(f"best of: {space}" if is_best else f"{result.status}", style=_STATUS_STYLE[result.status])
     status.append(f" (stopped: {result.stop_reason})", style="default")
     return {
         "method": f"{result.method}, objective {objective_name}",
@@ -190,9 +196,9 @@ def evidence_facts(result: BaseResult, objective_name: str, answer: str) -> dict
     }
 
 
-def result_lines(result: Result, *, with_memory: bool = True) -> Iterator[RenderableType]:
+def result_lines(result: Result, *, with_memory: bool = True, space: str | None = None) -> Iterator[RenderableType]:
     """Return the lines of a result: loads, objective, bound, gap, status; or the reason for no answer."""
-    facts = evidence_facts(result, result.objective_name, "placement")
+    facts = evidence_facts(result, result.objective_name, "placement", space)
     if result.objective and result.objective_name == "throughput":
         facts["objective"] = f"{facts['objective']} per sample, {1 / result.objective:.4g} samples/s"
     facts["time"] = f"{facts['time']}, seed {result.seed}"

@@ -83,6 +83,7 @@ class Answer:
         return {
             "serving": None if report is None else report.to_dict(),
             "runtime": None if runtime is None else runtime.name,
+            "space": None if runtime is None else runtime.space,
             "headroom": self.headroom,
             "compared": {names: None if plan is None else plan.tokens_per_s for names, plan in self.compared.items()},
             "experts": {what: None if plan is None else plan.tokens_per_s for what, plan in self.experts.items()},
@@ -102,7 +103,7 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     facts = {"model": told, **read, **runtime, **_asked(task), **_hosted(task), **_free(answer)}
     yield from paragraphs(
         fact_lines(facts | problem_facts(shown, answer.pins)),
-        result_lines(result, with_memory=report is None),
+        result_lines(result, with_memory=report is None, space=None if plan.runtime is None else plan.runtime.space),
         fact_lines({"needed": _needed(answer)}) if report is None else serving_lines(task, report),
         _context_table(answer) if answer.points else None,
         _plan_table("experts", answer.experts) if answer.experts else None,
@@ -135,7 +136,10 @@ def _free(answer: Answer) -> dict[str, str]:
         for device in answer.machine.devices
         if device.memory_bytes is not None and (left := usable.get(device.name)) is not None
     }
-    return {"headroom": f"{answer.headroom} of every memory stays free ({', '.join(free)})"} if free else {}
+    told = {"headroom": f"{answer.headroom} of every memory stays free ({', '.join(free)})"} if free else {}
+    if free and answer.plan.runtime is not None:
+        told["not counted"] = f"what {answer.plan.runtime.name} itself takes of memory: graphs, samplers, profile runs"
+    return told
 
 
 def _needed(answer: Answer) -> str:

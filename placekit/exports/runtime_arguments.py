@@ -115,7 +115,7 @@ def buffer_names(platform: Platform) -> dict[str, str]:
             found[device.name] = device.name
         else:
             backend = backend_of(platform, device)
-            found[device.name] = backend if backend == "Metal" else f"{backend}{counts[backend]}"
+            found[device.name] = f"{'MTL' if backend == 'Metal' else backend}{counts[backend]}"
             counts[backend] += 1
     return found
 

@@ -14,12 +14,12 @@ fills cards first, and transformers leaves 10 % of them free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.platform import Platform
+from placekit.model.platform import Device, Platform
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,35 @@ class ServingRuntime:
     offload_tokens: int | None = None
     overlaps_prompt: bool = False  # True if cards compute the chunks of one prompt at the same time
 
+    is_distributed: bool = False  # True if one plan may run on several machines
+
+    @property
+    def space(self) -> str:
+        """Words for the plans that are compared: a proof is about these, and a runtime may know others."""
+        where = {
+            "none": "a stage of whole blocks per accelerator",
+            "first": "a run of whole blocks per device, the first ones or experts of whole blocks on the CPU",
+            "last": "a run of whole blocks per card, the last ones kept by the CPU",
+            "any": "a run of whole blocks per device",
+        }
+        return f"{where[self.host]}, devices in any order"
+
+    def refuse_nodes(self, devices: Iterable[Device]) -> None:
+        """Refuse devices of several machines, unless the runtime has lines for them."""
+        remote = [device.name for device in devices if device.name.upper().startswith("RPC")]
+        nodes = list(dict.fromkeys(device.node for device in devices))
+        if self.is_distributed or not (len(nodes) > 1 or (remote and self.name == "llama.cpp")):
+            return
+        where = (
+            f"{', '.join(remote)} is on another machine" if remote else f"devices are on {', '.join(map(str, nodes))}"
+        )
+        how = " (an rpc-server on each, --rpc HOST:PORT)" if self.name == "llama.cpp" else ""
+        others = ", ".join(each.name for each in RUNTIMES.values() if each.is_distributed)
+        raise InvalidProblemError(
+            f"{self.name}: {where}, and lines for several machines{how} are not written yet: plan for the devices of "
+            f"one machine, without --for, or for one of {others}"
+        )
+
     def devices(self, platform: Platform) -> Platform:
         """Return the devices that the runtime can use.
 
@@ -53,15 +82,18 @@ class ServingRuntime:
             raise InvalidProblemError(
                 f"{self.name} runs on accelerators only; the platform has {', '.join(platform.device_names)}"
             )
+        self.refuse_nodes(kept)
         return platform.with_devices(kept)
 
 
 RUNTIMES: Mapping[str, ServingRuntime] = {
     each.name: each
     for each in (
-        ServingRuntime("vllm", chunk=2048, has_phases_apart=True, kernels="servers"),
-        ServingRuntime("sglang", headroom=0.12, chunk=2048, has_phases_apart=True, kernels="servers"),
-        ServingRuntime("tensorrt-llm", chunk=8192, has_phases_apart=True, kernels="servers"),
+        ServingRuntime("vllm", chunk=2048, has_phases_apart=True, kernels="servers", is_distributed=True),
+        ServingRuntime(
+            "sglang", headroom=0.12, chunk=2048, has_phases_apart=True, kernels="servers", is_distributed=True
+        ),
+        ServingRuntime("tensorrt-llm", chunk=8192, has_phases_apart=True, kernels="servers", is_distributed=True),
         ServingRuntime(
             "llama.cpp",
             "first",
@@ -73,8 +105,8 @@ RUNTIMES: Mapping[str, ServingRuntime] = {
             overlaps_prompt=True,
         ),
         ServingRuntime("accelerate", "last", goal="latency", is_parallel=False),
-        ServingRuntime("megatron"),
-        ServingRuntime("torchtitan"),
+        ServingRuntime("megatron", is_distributed=True),
+        ServingRuntime("torchtitan", is_distributed=True),
         ServingRuntime("openvino", "any", chunk=256, goal="latency", is_parallel=False),
         ServingRuntime("placekit", "any", chunk=2048, is_parallel=False),
     )

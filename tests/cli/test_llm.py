@@ -14,6 +14,7 @@ import pytest
 
 from placekit.io.problem_json import read_problem
 from placekit.io.result_json import read_result
+from placekit.language.runtimes import RUNTIMES
 from placekit.objectives.evaluate import evaluate
 
 CLUSTER = """
@@ -304,3 +305,78 @@ def test_a_model_that_is_not_there(
     assert done.returncode == 2
     assert re.search(told, done.stderr)
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("--goal latency", "--objective throughput"),
+        ("--goal throughput", "--objective serial-latency"),
+        ("--goal throughput", "--objective makespan"),
+        ("--goal context", "--context 4096"),
+        ("--goal latency", "--teams equal"),
+        ("--for vllm", "--granularity op"),
+        ("--for llama.cpp", "--contiguity none"),
+        ("--apart", "--goal context"),
+    ],
+)
+def test_options_that_cannot_both_hold(call: Callable[..., Any], cluster: Path, pair: tuple[str, str]) -> None:
+    """One would be ignored: the error names both."""
+    done = call("llm", "gpt2", "--platform", cluster, *pair[0].split(), *pair[1].split())
+    assert done.returncode == 2
+    assert done.stderr == f"error: {pair[0]} and {pair[1]} contradict each other: leave out one of them\n"
+
+
+NODES = (
+    PC.replace("host = true", 'host = true\nnode = "desk"').replace('"rtx4090"', '"rtx4090"\nnode = "attic"')
+    + """
+[[direct_link]]
+between_nodes = true
+latency_s = 1e-4
+bandwidth_bytes_per_s = 1e9
+"""
+)
+
+
+@pytest.mark.parametrize("runtime", ["llama.cpp", "accelerate", "openvino", "placekit"])
+def test_lines_for_several_machines_are_refused(call: Callable[..., Any], tmp_path: Path, runtime: str) -> None:
+    """Until they are written; `RPC` in a name is llama.cpp's own word for a device of another machine."""
+    (tmp_path / "nodes.toml").write_text(NODES)
+    done = call("llm", "gpt2", "--platform", "nodes.toml", "--for", runtime)
+    assert done.returncode == 2
+    assert f"error: {runtime}: devices are on desk, attic, and lines for several machines" in done.stderr
+    (tmp_path / "rpc.toml").write_text(PC.replace('name = "GPU"', 'name = "RPC[10.0.0.2:50052]"'))
+    done = call("llm", "gpt2", "--platform", "rpc.toml", "--for", "llama.cpp")
+    assert done.returncode == 2
+    assert "RPC[10.0.0.2:50052] is on another machine" in done.stderr
+
+
+def test_servers_on_several_machines_are_told(call: Callable[..., Any], tmp_path: Path) -> None:
+    """The line is that of the stages; starting ranks on each machine is the runtime's own."""
+    cards = "".join(f'[[device]]\nname = "{node}"\nkind = "l4"\nnode = "{node}"\n' for node in ("n0", "n1"))
+    (tmp_path / "nodes.toml").write_text(cards + NODES[NODES.index("[[direct_link]]") :])
+    done = call("llm", "llama3-8b", "--precision", "f32", "--platform", "nodes.toml", "--for", "vllm")
+    assert done.returncode == 0, done.stderr
+    assert "# devices are on n0, n1: the line has the stages in order" in " ".join(done.stdout.split())
+    assert "a Ray cluster" in done.stdout
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_proof_names_what_was_searched(call: Callable[..., Any], tmp_path: Path, runtime: str) -> None:
+    """A runtime may know plans that are no whole blocks: none is called optimal, and what it takes itself is told."""
+    (tmp_path / "pc.toml").write_text(PC)
+    done = call("llm", "gpt2", "--platform", "pc.toml", "--for", runtime)
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())  # lines are as long as the terminal is wide
+    assert re.search(r"status best of: .*whole blocks.*devices in any order \(stopped: proved\)", told)
+    assert "optimal" not in told
+    assert f"not counted what {runtime} itself takes of memory" in told
+
+
+def test_no_verdict_above_experts_on_the_host(call: Callable[..., Any], tmp_path: Path) -> None:
+    """A verdict compares single devices of one problem; with experts on the host the table compares."""
+    (tmp_path / "pc.toml").write_text(PC)
+    done = call("llm", "mixtral-8x7b", "--precision", "int4", "--platform", "pc.toml", "--for", "llama.cpp")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"experts of \d+ blocks on the host", done.stdout)
+    assert "verdict" not in done.stdout

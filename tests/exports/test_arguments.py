@@ -116,7 +116,7 @@ def test_a_cpu_is_no_stage_of_a_runtime_on_accelerators() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name", "buffer"),
-    [("rtx4090", "a", "CUDA0"), ("arc-a770", "a", "SYCL0"), ("mi300x", "a", "ROCm0"), ("m2-ultra", "a", "Metal"),
+    [("rtx4090", "a", "CUDA0"), ("arc-a770", "a", "SYCL0"), ("mi300x", "a", "ROCm0"), ("m2-ultra", "a", "MTL0"),
      ("rtx4090", "Vulkan3", "Vulkan3")],
 )  # fmt: skip
 def test_buffers_are_called_after_the_backend(kind: str, name: str, buffer: str) -> None:
