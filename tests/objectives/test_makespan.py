@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from typing import Any
 
@@ -302,6 +303,7 @@ def test_op_that_reads_a_tensor_twice_waits_for_one_arrival() -> None:
     assert pk.evaluate(problem, pk.Placement.of(problem, [0, 1])).objective == 3.0
 
 
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="kernels are interpreted")
 def test_thousands_of_placements_a_second() -> None:
     """A batch of 1,000-op graphs is fast enough to learn and search with: generous, for busy machines."""
     from time import perf_counter
