@@ -75,7 +75,11 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
     if not flat.allowed.any(axis=1).all():
         return StopReason.FINISHED
     for scheduler in (Heft(), MEtf()):  # no search ends worse than they do
+        if run.placement is not None and (reason := run.should_stop()) is not None:
+            return reason
         scheduler.run(run)
+    if run.placement is not None and (reason := run.should_stop()) is not None:  # the starts take as long again
+        return reason
     best = Best(run, flat)
     for device, sequence in known_starts(run, flat):
         best.consider(device, sequence)
