@@ -101,7 +101,7 @@ class ServingOptions:
     )
     context: int | None = option(None, "Context length that the cache has room for (P + G).", "C")
     sequences: int = option(1, "Sequences in flight, each with its cache.", "B")
-    batch: int | None = option(None, "Batch size of a decoding step. Default: the fastest.", _N)
+    batch: int | None = option(None, "Batch size of a decoding step. Default: the fastest of up to six sizes.", _N)
     chunk: int | None = option(None, "Prompt tokens per prefill step; 0: whole prompts (the runtime's, else 2048).", _N)
 
     def serving(self, default_chunk: int | None) -> Serving:
