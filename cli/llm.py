@@ -17,9 +17,10 @@ import typer
 from placekit.cli.console import check_writable, print_line, tell
 from placekit.cli.files import OutputFiles
 from placekit.cli.launch import launch_lines
+from placekit.cli.machine_line import MachineOptions
 from placekit.cli.objectives import GoalChoice, OverlapOption
 from placekit.cli.options import JsonOption, OptionsFile, SearchOptions, exit_code, output_option
-from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
+from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, option
 from placekit.cli.platforms import MemoryLimits, warn_of_unlimited, with_sheet_memory
 from placekit.cli.progress import SolveLine
 from placekit.cli.serving_parts import Answer, answer_parts, model_told
@@ -27,7 +28,6 @@ from placekit.cli.task import PinOption, parse_pins
 from placekit.cli.verdicts import with_verdict
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.cards import KERNELS
-from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import write_problem
 from placekit.language.apart import apart_cases
 from placekit.language.chain import BlockChain
@@ -156,7 +156,7 @@ class LlmOptions:
 
     panel: ClassVar[str] = OUTPUT
 
-    platform: Path = option(..., "Platform file (.toml): devices, memory, links.", "FILE", panel=PLATFORM)
+    machine: MachineOptions = field(default_factory=MachineOptions)
     memory: MemoryLimits = field(default_factory=MemoryLimits)
     pins: PinOption = None
     numbers: DecoderNumbers = field(default_factory=DecoderNumbers)
@@ -199,7 +199,7 @@ def llm(
         plan = replace(plan, result=with_verdict(plan.result, plan.task.problem))
     answer = replace(answer, plan=plan)
     written = files.write(plan.result, plan.task.problem)
-    named = {"PLACEMENT": shlex.quote(written.get("placement", "")), "PLATFORM": shlex.quote(str(asked.platform))}
+    named = {"PLACEMENT": shlex.quote(written.get("placement", "")), "PLATFORM": shlex.quote(str(asked.machine.file))}
     launch = [re.sub("|".join(named), lambda found: named[found[0]], line) for line in answer.launch]
     if asked.problem is not None:
         write_problem(plan.task.problem, asked.problem)
@@ -231,11 +231,13 @@ class Planner:
         """Return the planner of a model."""
         _refuse_contradictions(asked)
         runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
-        machine = with_sheet_memory(replace(asked.memory, headroom=None).apply(read_platform(asked.platform)))
+        machine = with_sheet_memory(replace(asked.memory, headroom=None).apply(asked.machine.platform()))
+        costs = Analytic.from_platform_file(machine, KERNELS["general" if runtime is None else runtime.kernels])
+        machine = costs.with_links(machine)
         warn_of_unlimited(machine)
         headroom = asked.memory.headroom or f"{DEFAULT_HEADROOM if runtime is None else runtime.headroom:.0%}"
         usable = replace(asked.memory, limits=None, headroom=headroom).apply(machine)
-        make, told = language_model(name, asked, machine)
+        make, told = language_model(name, asked, costs)
         return cls(name or "MODEL", make, told, machine, usable, runtime, headroom, asked, search)
 
     def answer(self) -> Answer:
@@ -387,11 +389,9 @@ def _refuse_contradictions(asked: LlmOptions) -> None:
 
 
 def language_model(
-    name: str | None, asked: LlmOptions, machine: Platform
+    name: str | None, asked: LlmOptions, costs: Analytic
 ) -> tuple[MakeTask, Callable[[LanguageTask], str]]:
     """Return a function that makes tasks of a model, and one that describes the model of a task."""
-    runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
-    costs = Analytic.from_platform_file(machine, KERNELS["general" if runtime is None else runtime.kernels])
     numbers, precision = asked.numbers.given, asked.weights.precision
     kept: dict[str, Any] = {
         "cache_precision": asked.weights.cache_precision,
