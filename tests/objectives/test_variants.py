@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 from forged import small
@@ -9,7 +12,7 @@ from forged import small
 import placekit as pk
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.objectives import Loads, Objective, OffloadLatency, get_objective
+from placekit.objectives import OBJECTIVES, Loads, Objective, OffloadLatency, get_objective, register_objective
 from placekit.objectives.base import fastest_class_s
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, mean_upward_rank
@@ -169,3 +172,56 @@ def test_ranks_and_teams_by_hand() -> None:
     assert largest_teams(problem.replace(objective=pk.Throughput(teams="any"))).tolist() == [2, 1]
     assert samples_per_turn(np.array([2.0, 4.0, 0.0]), np.array([0, 0, 2])).tolist() == [1.5, 3.0, 1.0]
     assert samples_per_turn(np.array([0.0, 4.0]), np.array([0, 0])).tolist() == [1.0, np.inf]
+
+
+@dataclass(frozen=True)
+class Nameless(pk.Throughput):
+    """An objective without a name of its own."""
+
+    name: ClassVar[Any] = None
+
+
+@dataclass
+class Thawed(pk.Objective):
+    """An objective that can be changed."""
+
+    name: ClassVar[str] = "thawed"
+    summary: ClassVar[str] = "an objective"
+
+    def score(self, *_: Any) -> Any:
+        """Score nothing."""
+
+
+@dataclass(frozen=True)
+class Demanding(pk.Objective):
+    """An objective with a parameter that has no default."""
+
+    name: ClassVar[str] = "demanding"
+    summary: ClassVar[str] = "an objective"
+    needed: int
+
+    def score(self, *_: Any) -> Any:
+        """Score nothing."""
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (pk.Throughput(), "is no class derived from placekit.Objective"),
+        (int, "is no class derived from placekit.Objective"),
+        (Nameless, "Nameless has no class attribute 'name' of type str"),
+        (Thawed, "Thawed is no frozen dataclass"),
+        (Demanding, "Demanding cannot be made without arguments"),
+    ],
+)
+def test_what_cannot_be_an_objective(given: Any, words: str) -> None:
+    """It is refused with what it lacks, and not registered."""
+    with pytest.raises(InvalidProblemError, match=words):
+        register_objective(given)
+    assert not {"thawed", "demanding"} & set(OBJECTIVES)
+
+
+def test_no_teams_by_default() -> None:
+    """An objective that knows no teams scores none."""
+    with pytest.raises(NotImplementedError, match="objective 'makespan' has no teams"):
+        pk.Makespan().team_score(MIXED, np.zeros(2, dtype=np.int64), np.zeros(3, dtype=np.int64))
