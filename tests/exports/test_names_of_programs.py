@@ -1,0 +1,282 @@
+"""Names that are written for other programs stand in `names_of_programs.toml`, and nothing else is written."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import placekit as pk
+from placekit.cli.launch import launch_lines, servers
+from placekit.exports.arguments import ARGUMENT_RUNTIMES
+from placekit.exports.model_explorer import explorer_graph, node_data
+from placekit.exports.onnxruntime import SETTING
+from placekit.language.apart import PROXY, apart_cases
+from placekit.language.decoder import Decoder
+from placekit.language.from_numbers import describe_decoder
+from placekit.language.graph import model_step
+from placekit.language.runtimes import RUNTIMES
+from placekit.language.serving import Phase, Serving
+from placekit.language.task import decoder_task
+from placekit.model.errors import PlacekitError
+from placekit.model.problem import Problem
+from placekit.runtime import run_pipeline
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = tomllib.loads(Path(__file__).with_name("names_of_programs.toml").read_text())
+DRIVERS = frozenset(PROGRAMS["drivers"]["variables"])
+BLOCKS = 6
+MODEL = describe_decoder(Decoder(BLOCKS, 64, 128, 500, heads=4, experts=4, experts_per_token=2))
+GRAPH = model_step(MODEL, Phase("decode", 1, 1, 10.0)).graph
+SERVED = {"context": 4096, "sequences": 4, "chunk": 512, "headroom": 0.1, "cache_precision": "int8"}
+
+
+@dataclass
+class Written:
+    """Names that stand in lines and files."""
+
+    commands: set[str] = field(default_factory=set)
+    options: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
+    values: set[tuple[str, str]] = field(default_factory=set)
+
+    def read_line(self, line: str) -> None:
+        """Read a line of a shell: variables, the command, then options, whose values may be JSON."""
+        words = shlex.split(line)
+        while words and (found := re.match(r"([A-Za-z_]\w*)=", words[0])):
+            self.variables.add(found[1])
+            words.pop(0)
+        start = 3 if words[:2] == ["python", "-m"] else 0
+        names = [word for word in words[start:] if re.fullmatch(r"--?[A-Za-z][\w.-]*", word)]
+        self.commands.add(" ".join(words[: words.index(names[0], start)] if names else words))
+        self.options.update(names)
+        for name, value in pairwise(words):
+            if name in names and value not in names:
+                self.values.add((name, value))
+                if value.startswith("{"):
+                    self.read_keys(json.loads(value))
+
+    def read_keys(self, document: object) -> None:
+        """Read the keys of a file, at all depths."""
+        if isinstance(document, dict):
+            self.keys.update(document)
+            for value in document.values():
+                self.read_keys(value)
+        elif isinstance(document, list):
+            for value in document:
+                self.read_keys(value)
+
+
+def problem_of(platform: pk.Platform, served: Mapping[str, Any]) -> Problem[Any]:
+    """Return a small mixture of experts with a cost table of ones."""
+    kinds = platform.kinds
+    costs = pk.CostTable(
+        kinds,
+        np.ones((GRAPH.num_ops, len(kinds))),
+        np.zeros((GRAPH.num_tensors, len(kinds))),
+        np.ones(GRAPH.num_ops),
+        direct_links=tuple(link.name for link in platform.direct_links),
+        direct_time_s=np.zeros((GRAPH.num_tensors, len(platform.direct_links))),
+        provenance={"serving": dict(served)},
+    )
+    return pk.Problem(GRAPH, platform, costs)
+
+
+def placement_of(problem: Problem[Any], stages: Sequence[int], teams: Sequence[int] | None = None) -> pk.Placement:
+    """Return runs of whole blocks on the devices `stages`; the embedding is with the first, the head with the last."""
+    at = [stages[int(found[1]) * len(stages) // BLOCKS] if (found := re.search(r"layers\.(\d+)\.", name))
+          else stages[0 if "embed" in name else -1] for name in GRAPH.op_names]  # fmt: skip
+    return pk.Placement.of(problem, np.array(at), team_of_device=teams)
+
+
+def plans() -> Iterator[tuple[Problem[Any], pk.Placement]]:
+    """Yield plans of every shape: stages in order and not, replicas, tensor parallel, experts, prediction, phases."""
+    for kind, cache in (("rtx4090", "int8"), ("mi300x", "f16"), ("arc-a770", "int4"), ("m2-ultra", "bf16")):
+        counts: dict[str, Any] = {"cpu": 1, kind: 3}
+        told = problem_of(pk.Platform.of(**counts, host="cpu"), {**SERVED, "cache_precision": cache})
+        for stages in ([1, 2, 3], [3, 1], [0, 1, 2], [0]):
+            yield told, placement_of(told, stages)
+    told = problem_of(pk.Platform.of(cpu=1, rtx4090=4, host="cpu"), SERVED)
+    yield told, placement_of(told, [1, 3], [0, 1, 1, 3, 3])
+    at = placement_of(told, [1, 2]).device_of_op.copy()
+    at[[op for op, name in enumerate(GRAPH.op_names) if name.endswith("_exps")]] = 0
+    yield told, pk.Placement.of(told, at)
+    hosted = problem_of(pk.Platform.of(cpu=1, rtx4090=1, host="cpu"), {**SERVED, "hosted_blocks": 2})
+    yield hosted, placement_of(hosted, [1])
+    predicting = problem_of(pk.Platform.of(rtx4090=2), {**SERVED, "predicting_blocks": 1})
+    yield predicting, placement_of(predicting, [0, 1])
+    pairs = [pk.Device(f"g{at}&g{at + 1}", "rtx4090 tp2", members=(f"g{at}", f"g{at + 1}")) for at in (0, 2)]
+    parallel = problem_of(pk.Platform(tuple(pairs)), SERVED)
+    yield parallel, placement_of(parallel, [0, 1])
+    cards = [pk.Device(f"g{card}", "rtx4090", node=f"machine{card // 2}") for card in range(4)]
+    between = pk.DirectLink(1e-5, 1e9, between_nodes=True)
+    apart = problem_of(pk.Platform(tuple(cards), direct_links=(between,)), SERVED)
+    yield apart, placement_of(apart, [0, 1, 2, 3])
+    yield phases_apart()
+
+
+def phases_apart() -> tuple[Problem[Any], pk.Placement]:
+    """Return a plan with a server for prefill and one for decode."""
+    platform = pk.Platform.of(rtx4090=2)
+    serving = Serving(64, 16, sequences=4, chunk=32)
+    task = decoder_task(MODEL, serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform))
+    (apart,) = apart_cases([task])
+    costs = apart.problem.costs
+    told = apart.problem.replace(costs=costs.replace(provenance={**costs.provenance, "serving": SERVED}))
+    proxy = told.platform.device_names.index(PROXY)
+    at = [proxy if name == PROXY else int(name.startswith("decode.")) for name in told.graph.op_names]
+    return told, pk.Placement.of(told, np.array(at))
+
+
+@pytest.fixture(scope="module")
+def written() -> dict[str, Written]:
+    """Return what the lines and files of all plans name, by runtime; a plan that a runtime refuses has none."""
+    found = {runtime: Written() for runtime in ARGUMENT_RUNTIMES}
+    for problem, placement in plans():
+        for runtime, names in found.items():
+            try:
+                told = servers(runtime, problem, placement)
+                lines = launch_lines(runtime, "MODEL", problem, placement)
+            except PlacekitError:
+                continue
+            settings = [line for each in told.values() for line in each.settings.splitlines()]
+            for line in lines:
+                if line not in settings and not line.startswith("#"):
+                    names.read_line(line)
+            for each in told.values():
+                names.read_keys(dict(each.config))
+                read = tomllib.loads(each.settings) if runtime == "torchtitan" else yaml.safe_load(each.settings)
+                assert (read or {}) == dict(each.config), "the file that people copy says what the JSON file says"
+    return found
+
+
+@pytest.mark.parametrize("runtime", ARGUMENT_RUNTIMES)
+def test_names_are_those_of_the_table(written: dict[str, Written], runtime: str) -> None:
+    """No other option, variable or key is written, and each of the table is: a slip of the pen is in one of both."""
+    told, names = PROGRAMS[runtime], written[runtime]
+    assert names.options == set(told.get("options", ()))
+    assert names.variables - DRIVERS == set(told.get("variables", ()))
+    assert names.keys == set(told.get("keys", ()))
+    assert names.commands == set(told["commands"])
+    allowed = told.get("values", {})
+    assert {(name, value) for name, value in names.values if value not in allowed.get(name, [value])} == set()
+
+
+def test_variables_of_drivers_are_those_of_the_table(written: dict[str, Written]) -> None:
+    """Cards of NVIDIA, AMD and Intel that are not in the order of the machine."""
+    found = {name for names in written.values() for name in names.variables}
+    assert found - {name for each in PROGRAMS.values() for name in each.get("variables", ())} == set()
+    assert found >= DRIVERS
+
+
+def test_every_program_has_its_version_and_pages() -> None:
+    """Also each that is in the table alone; runtimes without arguments are told by files and Python."""
+    assert [name for name, each in PROGRAMS.items() if not (each["version"] and all(each["pages"]))] == []
+    assert set(RUNTIMES) - set(ARGUMENT_RUNTIMES) == {"accelerate", "openvino", "placekit"}
+
+
+def test_a_slip_of_the_pen_is_found() -> None:
+    """Read back from a line: one letter is enough."""
+    names = Written()
+    names.read_line('X_Y=1,2 python -m serve --mem-fraction-statik 0.9 -fa on --json \'{"a": {"b": 1}}\'')
+    assert names.options - set(PROGRAMS["sglang"]["options"]) == {"--mem-fraction-statik", "-fa", "--json"}
+    assert (names.variables, names.keys, names.commands) == ({"X_Y"}, {"a", "b"}, {"python -m serve"})
+
+
+def test_openvino_has_every_property_that_is_asked_or_set() -> None:
+    """Words in capitals in what calls OpenVINO are its properties, or values of them; its package lists both."""
+    library = importlib.import_module("openvino._pyopenvino").properties
+    known = set(_texts(library))
+    assert "INFERENCE_PRECISION_HINT" in known
+    files = [*(ROOT / "cost_models" / "openvino").glob("*.py"), *(ROOT / "placekit" / "runtime").glob("*.py")]
+    used = {
+        node.value
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.fullmatch(r"[A-Z]{2,}(_[A-Z0-9]+)+", node.value)
+    }
+    assert len(used) > 10
+    values = {"CUMULATIVE_THROUGHPUT"}  # of PERFORMANCE_HINT
+    assert used - known - values - {"WORLD_SIZE"} == set()  # the last is torchrun's
+
+
+def _texts(module: Any) -> Iterator[str]:
+    """Yield what the functions of a module without arguments return, at all depths."""
+    for name in dir(module):
+        each = getattr(module, name)
+        if inspect.ismodule(each):
+            yield from _texts(each)
+        elif inspect.isroutine(each) and not name.startswith("_"):
+            try:
+                text = each()
+            except TypeError:
+                continue
+            if isinstance(text, str):
+                yield text
+
+
+def test_onnxruntime_knows_the_session_option() -> None:
+    """It takes any name without a word, and refuses rules without a bracket under this one only."""
+    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    assert PROGRAMS["onnxruntime"]["keys"] == [SETTING]
+    ends = [[onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1])] for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", *ends)
+    model = onnx.helper.make_model(graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17)])
+
+    def load(name: str) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.add_session_config_entry(name, "cpu=cpu_0")
+        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    load(f"{SETTING}s")
+    with pytest.raises(Exception, match="Invalid layering config"):
+        load(SETTING)
+
+
+def test_torchrun_parses_what_starts_a_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process per stage, of the script in the folder, with its own options."""
+    parser = pytest.importorskip("torch.distributed.run").get_args_parser()
+    called: list[list[str]] = []
+    (tmp_path / "manifest.json").write_text(json.dumps({"stages": [{}, {}, {}]}))
+    monkeypatch.setattr(run_pipeline, "HERE", tmp_path)
+    monkeypatch.setattr("subprocess.call", called.append)
+    monkeypatch.setattr("sys.argv", ["run.py", "--samples", "4"])
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        run_pipeline.main()
+    assert not ended.value.code
+    ((_, *words),) = called
+    assert words[:2] == ["-m", "torch.distributed.run"]
+    told = parser.parse_args(words[2:])
+    assert (told.standalone, told.nproc_per_node) == (True, "3")
+    assert (told.training_script, told.training_script_args) == (run_pipeline.__file__, ["--samples", "4"])
+    names = {name for action in parser._actions for name in action.option_strings}
+    used = {word for word in words[2:] if word.startswith("--")} - {"--samples"}
+    assert used == set(PROGRAMS["torchrun"]["options"]) <= names
+
+
+def test_model_explorer_gets_the_keys_of_its_format() -> None:
+    """Node data, and a graph with an edge."""
+    graph = pk.OpGraph.from_edges(["a", "b"], [("a", "b")])
+    placement = pk.Placement(("a", "b"), ("cpu", "gpu"), np.array([0, 1]))
+    data, names = node_data([("a", 0), ("b", 1)], placement, [0.001, 0.002]), Written()
+    assert set(data["results"]) == {"a", "b"}
+    names.read_keys([{**data, "results": None}, *data["results"].values(), explorer_graph(graph, placement)])
+    assert names.keys == set(PROGRAMS["model-explorer"]["keys"])
