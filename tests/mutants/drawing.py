@@ -103,6 +103,7 @@ class _WithoutAnnotations(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.returns = None
+        node.decorator_list = [each for each in node.decorator_list if "njit" not in ast.dump(each)]  # none is compiled
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
