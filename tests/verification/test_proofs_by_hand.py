@@ -184,3 +184,17 @@ def test_leaves_that_take_little_time_are_left_out() -> None:
     exact = ExactProblem.of(pk.Problem(graph, pk.Platform.of(gpu=2), costs))
     assert reaches_below(exact, Fraction(2)) is False
     assert reaches_below(exact, Fraction(3)) is None  # what was left out might make a difference
+
+
+def test_leaves_of_leaves_are_left_out() -> None:
+    """Forty pairs of ops that take no time, one behind the other, before or behind a chain: all of them go."""
+    chain = [("op0", "op1"), ("op1", "op2"), ("op2", "op3")]
+    for is_behind in (True, False):
+        pairs = [(f"op{at % 4}", f"x{at}", f"y{at}")[:: 1 if is_behind else -1] for at in range(40)]
+        edges = [edge for a, b, c in pairs for edge in ((a, b), (b, c))]
+        names = [f"op{at}" for at in range(4)] + [f"{letter}{at}" for at in range(40) for letter in "xy"]
+        graph = pk.OpGraph.from_edges(names, chain + edges)
+        times = np.array([[1.0]] * 4 + [[0.0]] * 80)
+        costs = pk.CostTable(("gpu",), times, np.zeros((graph.num_tensors, 1)), np.zeros(len(names)))
+        exact = ExactProblem.of(pk.Problem(graph, pk.Platform.of(gpu=2), costs))
+        assert reaches_below(exact, Fraction(2)) is False
