@@ -33,11 +33,11 @@ from placekit.language.apart import apart_cases
 from placekit.language.chain import BlockChain
 from placekit.language.context import ContextPoint, context_points
 from placekit.language.decoder import BITS, DECODERS
-from placekit.language.description import PREDICTING
+from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.model import model_task
 from placekit.language.plan import MakeTask, ServingPlan, fastest, plan_cases, plans
 from placekit.language.read import called, is_program, read_description
-from placekit.language.runtimes import RUNTIMES, ServingRuntime, get_runtime
+from placekit.language.runtimes import DEFAULT_HEADROOM, RUNTIMES, ServingRuntime, get_runtime
 from placekit.language.serving import Serving, parse_phases
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.language.tensor_parallel import parse_degrees
@@ -49,8 +49,6 @@ from placekit.solve.result import Result
 from placekit.solve.solve import solve as solve_problem
 
 _N = "N"
-DEFAULT_HEADROOM = 0.10
-"""Share of memory that stays free without a runtime: what runtimes reserve, and what is not counted."""
 DEFAULT_CHUNK = 2048
 """Prompt tokens of a prefill step without a runtime."""
 
@@ -235,9 +233,8 @@ class Planner:
         costs = Analytic.from_platform_file(machine, KERNELS["general" if runtime is None else runtime.kernels])
         machine = costs.with_links(machine)
         warn_of_unlimited(machine)
-        headroom = asked.memory.headroom or f"{DEFAULT_HEADROOM if runtime is None else runtime.headroom:.0%}"
-        usable = replace(asked.memory, limits=None, headroom=headroom).apply(machine)
-        make, told = language_model(name, asked, costs)
+        make, told, described = language_model(name, asked, costs)
+        usable, headroom = usable_memory(machine, asked.memory.headroom, runtime, described)
         return cls(name or "MODEL", make, told, machine, usable, runtime, headroom, asked, search)
 
     def answer(self) -> Answer:
@@ -388,16 +385,30 @@ def _refuse_contradictions(asked: LlmOptions) -> None:
         raise InvalidProblemError(f"{why} contradict each other: leave out one of them")
 
 
+def usable_memory(
+    machine: Platform, headroom: str | None, runtime: ServingRuntime | None, model: ModelDescription | None
+) -> tuple[Platform, str]:
+    """Return the platform with the memory that a plan may fill, and words for what stays free.
+
+    The user's headroom counts for every device; without it hosts keep a tenth, and cards what the runtime needs.
+    """
+    if headroom is not None or runtime is None:
+        free = headroom or f"{DEFAULT_HEADROOM:.0%}"
+        return MemoryLimits(headroom=free).apply(machine), f"{free} of every memory"
+    return runtime.usable(machine, model)
+
+
 def language_model(
     name: str | None, asked: LlmOptions, costs: Analytic
-) -> tuple[MakeTask, Callable[[LanguageTask], str]]:
-    """Return a function that makes tasks of a model, and one that describes the model of a task."""
+) -> tuple[MakeTask, Callable[[LanguageTask], str], ModelDescription | None]:
+    """Return a function that makes tasks of a model, one that describes the model of a task, and its blocks."""
     numbers, precision = asked.numbers.given, asked.weights.precision
     kept: dict[str, Any] = {
         "cache_precision": asked.weights.cache_precision,
         "granularity": asked.weights.granularity,
         "together": asked.weights.together,
     }
+    described: ModelDescription | None = None
     if is_program(name):
         if numbers or precision is not None:
             given = "precision" if precision is not None else next(iter(numbers)).replace("_", "-")
@@ -412,4 +423,4 @@ def language_model(
     def made(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
         return make(serving, platform, lambda graph: costs.cost_table(graph, platform), **kept, **choices)
 
-    return made, partial(model_told, name=called_so)
+    return made, partial(model_told, name=called_so), described

@@ -136,8 +136,8 @@ def _free(answer: Answer) -> dict[str, str]:
         for device in answer.machine.devices
         if device.memory_bytes is not None and (left := usable.get(device.name)) is not None
     }
-    told = {"headroom": f"{answer.headroom} of every memory stays free ({', '.join(free)})"} if free else {}
-    if free and answer.plan.runtime is not None:
+    told = {"headroom": f"{answer.headroom} stays free ({', '.join(free)})"} if free else {}
+    if free and answer.plan.runtime is not None and not answer.plan.runtime.reserved_bytes:
         told["not counted"] = f"what {answer.plan.runtime.name} itself takes of memory: graphs, samplers, profile runs"
     return told
 

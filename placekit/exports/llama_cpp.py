@@ -172,12 +172,20 @@ def _rules(
 
 
 def _require_kept(graph: OpGraph, placement: Placement, blocks: BlockPlacement, homes: Sequence[int]) -> None:
-    """Refuse an op without weights that is not where its block is: rules move tensors of weights only."""
+    """Refuse an op without weights that is where neither its block nor a neighbour is: rules move tensors of weights.
+
+    Sums and activations have no tensor: the scheduler of llama.cpp puts them where what they read or feed is. Attention
+    is where its block is.
+    """
     inside, is_held = blocks.block_of_op >= 0, graph.op_weight_bytes > 0
-    device_of_op = placement.device_of_op.copy()
-    with_block = np.flatnonzero(inside & ~is_held)
-    device_of_op[with_block] = np.array(homes, dtype=np.int64)[blocks.block_of_op[with_block]]
-    found = ((int(op), placement.team_name(int(device_of_op[op]))) for op in np.flatnonzero(inside | is_held))
+    device, found_at = placement.device_of_op, placement.device_of_op.copy()
+    together = device[graph.senders] == device[graph.receivers]
+    beside = np.zeros(graph.num_ops, dtype=np.bool_)
+    beside[graph.senders[together & is_held[graph.receivers]]] = True
+    beside[graph.receivers[together & is_held[graph.senders]]] = True
+    with_block = np.flatnonzero(inside & ~is_held & (~beside | np.isin(graph.op_types, KEEPING)))
+    found_at[with_block] = np.array(homes, dtype=np.int64)[blocks.block_of_op[with_block]]
+    found = ((int(op), placement.team_name(int(found_at[op]))) for op in np.flatnonzero(inside | is_held))
     require_kept("llama.cpp", graph, placement, found, blocks.is_work & (inside | is_held))
 
 

@@ -370,7 +370,11 @@ def test_a_proof_names_what_was_searched(call: Callable[..., Any], tmp_path: Pat
     told = " ".join(done.stdout.split())  # lines are as long as the terminal is wide
     assert re.search(r"status best of: .*whole blocks.*devices in any order \(stopped: proved\)", told)
     assert "optimal" not in told
-    assert f"not counted what {runtime} itself takes of memory" in told
+    is_counted = RUNTIMES[runtime].reserved_bytes > 0
+    taken = (
+        f"of every card for {runtime} itself" if is_counted else f"not counted what {runtime} itself takes of memory"
+    )
+    assert taken in told
 
 
 def test_no_verdict_above_experts_on_the_host(call: Callable[..., Any], tmp_path: Path) -> None:
