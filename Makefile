@@ -8,6 +8,7 @@ SOLVES ?= 10000
 SEED ?= 0
 ROOM ?= placekit/verification
 MUTANTS ?= 100
+PART ?=
 ROOMS := placekit cost_models solvers learned benchmarks cli
 
 BIN := $(VENV)/bin
@@ -108,8 +109,9 @@ dist: venv  ## the source distribution and the wheel, in dist/
 	$(BIN)/python -m build --no-isolation .
 	$(BIN)/python -m twine check --strict dist/*
 
-test-slow: venv smoke  ## the wheel, and all tests in full: full-size models, processes, and every random example, of which `test` tries a fortieth
-	PLACEKIT_EXAMPLES=all $(BIN)/python -m pytest -m ""
+test-slow: venv  ## the wheel, and all tests in full, part by part: full-size models, processes, every random example; PART=learned for one part
+	$(if $(PART),,@$(MAKE) --no-print-directory smoke)
+	$(BIN)/python -m tests.slow $(PART)
 
 docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

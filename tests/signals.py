@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from limits import SOON_S
+from limits import SOON_S, cpu_of
 
 
 def wait_until_it_solves(process: subprocess.Popen[Any], for_s: float) -> None:
@@ -20,6 +20,16 @@ def wait_until_it_solves(process: subprocess.Popen[Any], for_s: float) -> None:
         assert time.perf_counter() - begin < SOON_S
         time.sleep(0.05)
     time.sleep(for_s)
+
+
+def wait_until_it_used(process: subprocess.Popen[Any], cpu_s: float) -> None:
+    """Return when `process` solves, and has used `cpu_s` CPU seconds since it was started."""
+    wait_until_it_solves(process, 0.0)
+    begin = time.perf_counter()
+    while cpu_of(process.pid) < cpu_s:
+        assert process.poll() is None, "it ended before it could be interrupted"
+        assert time.perf_counter() - begin < 10 * SOON_S
+        time.sleep(0.05)
 
 
 def _catches_sigterm(status: Path) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from limits import seconds_to_end
 
 from placekit.cli.help_pages import COMMANDS
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH
@@ -27,14 +27,11 @@ def test_help_lists_the_commands(placekit: Call) -> None:
 
 
 def test_help_answers_at_once() -> None:
-    """The best of three starts takes under half a second (a busy machine only slows the others)."""
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "placekit.cli.main", "--help"], check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    # the promise is 0.5 s; a slow and loaded test machine gets ten times as much
-    assert min(times) < 5, times
+    """Its CPU takes under half a second; a slow machine gets four times as much."""
+    command = [sys.executable, "-m", "placekit.cli.main", "--help"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert seconds_to_end(process) < 2
+    assert process.returncode == 0
 
 
 def test_importing_the_cli_imports_nothing_heavy() -> None:

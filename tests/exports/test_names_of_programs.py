@@ -7,16 +7,14 @@ import importlib
 import inspect
 import json
 import re
-import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from names_written import DRIVERS, PROGRAMS, Written
 
 import placekit as pk
 from placekit.cli.launch import launch_lines, servers
@@ -37,49 +35,10 @@ from placekit.runtime import run_pipeline
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = tomllib.loads(Path(__file__).with_name("names_of_programs.toml").read_text())
-DRIVERS = frozenset(PROGRAMS["drivers"]["variables"])
 BLOCKS = 6
 MODEL = describe_decoder(Decoder(BLOCKS, 64, 128, 500, heads=4, experts=4, experts_per_token=2))
 GRAPH = model_step(MODEL, Phase("decode", 1, 1, 10.0)).graph
 SERVED = {"context": 4096, "sequences": 4, "chunk": 512, "headroom": 0.1, "cache_precision": "int8"}
-
-
-@dataclass
-class Written:
-    """Names that stand in lines and files."""
-
-    commands: set[str] = field(default_factory=set)
-    options: set[str] = field(default_factory=set)
-    variables: set[str] = field(default_factory=set)
-    keys: set[str] = field(default_factory=set)
-    values: set[tuple[str, str]] = field(default_factory=set)
-
-    def read_line(self, line: str) -> None:
-        """Read a line of a shell: variables, the command, then options, whose values may be JSON."""
-        words = shlex.split(line)
-        while words and (found := re.match(r"([A-Za-z_]\w*)=", words[0])):
-            self.variables.add(found[1])
-            words.pop(0)
-        start = 3 if words[:2] == ["python", "-m"] else 0
-        names = [word for word in words[start:] if re.fullmatch(r"--?[A-Za-z][\w.-]*", word)]
-        self.commands.add(" ".join(words[: words.index(names[0], start)] if names else words))
-        self.options.update(names)
-        for name, value in pairwise(words):
-            if name in names and value not in names:
-                self.values.add((name, value))
-                if value.startswith("{"):
-                    self.read_keys(json.loads(value))
-
-    def read_keys(self, document: object) -> None:
-        """Read the keys of a file, at all depths."""
-        if isinstance(document, dict):
-            self.keys.update(document)
-            for value in document.values():
-                self.read_keys(value)
-        elif isinstance(document, list):
-            for value in document:
-                self.read_keys(value)
 
 
 def problem_of(platform: pk.Platform, served: Mapping[str, Any]) -> Problem[Any]:
