@@ -30,6 +30,7 @@ from placekit.language.offload import with_offload
 from placekit.language.report import ServingReport
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task
+from placekit.language.truth import class_of
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 
 OFFLOAD_TOKENS = 32
@@ -74,13 +75,11 @@ class Measurement(BaseModel):
     @property
     def kind(self) -> str:
         """Class of the split."""
-        if not self.devices:
-            return "host alone"
-        if self.blocks_on_host:
-            return "partly on the host"
-        if self.experts_on_host_of_first_blocks:
-            return "experts on the host"
-        return "one card" if len(self.devices) == 1 else "several cards"
+        return class_of(
+            len(self.devices),
+            has_host_blocks=self.blocks_on_host > 0,
+            has_host_experts=self.experts_on_host_of_first_blocks > 0,
+        )
 
 
 def read_measurements(path: Path) -> list[Measurement]:
@@ -281,12 +280,14 @@ def write_predictions(found: Sequence[Predicted], path: Path) -> None:
 
 
 def read_predictions(path: Path) -> list[Predicted]:
-    """Return what `write_predictions` wrote.
+    """Return what `write_predictions` wrote; measurements without predictions are predicted now.
 
-    Raises `InvalidFileError`: a line that lacks a prediction.
+    Raises `InvalidFileError`: a line that lacks a prediction which others have.
     """
     rows = read_measurements(path)
     values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not any(key in each for each in values for key in _PREDICTED.values()):
+        return list(predictions(rows))
     missing = next((key for each in values for key in _PREDICTED.values() if key not in each), None)
     if missing is not None:
         raise InvalidFileError(f"{path}: a row lacks {missing}; placekit bench published makes rows with it")

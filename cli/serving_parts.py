@@ -20,6 +20,7 @@ from placekit.language.plan import ServingPlan
 from placekit.language.report import ServingReport
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.task import LanguageTask
+from placekit.language.truth import PUBLISHED, class_of_plan
 from placekit.model.platform import Platform
 from placekit.model.sizes import format_bytes, format_seconds
 
@@ -77,6 +78,32 @@ class Answer:
     experts: Mapping[str, ServingPlan | None]  # with experts on the host and without; empty where no plan has any there
     phases: Mapping[str, ServingPlan]  # prefill and decode on the same devices, and apart; empty if not asked for
 
+    @property
+    def split_class(self) -> str:
+        """Class of the split, as of published measurements."""
+        placement = self.plan.result.placement
+        assert placement is not None
+        return class_of_plan(self.plan.task, placement)
+
+    @property
+    def bench(self) -> dict[str, dict[str, float | None]]:
+        """Tokens per second as llama-bench counts them, with the factor that predictions are within.
+
+        ``"prompt"`` and ``"generated"``; empty for other runtimes, or several sequences in a batch.
+        """
+        plan, serving = self.plan, self.plan.task.serving
+        report = plan.report
+        if plan.runtime is None or plan.runtime.name != "llama.cpp" or report is None or serving.batch > 1:
+            return {}
+        told = (
+            ("prompt", report.time_to_first_token_s, serving.prompt), ("generated", report.time_per_token_s, 1)
+        )  # fmt: skip
+        return {
+            what: {"tokens_per_s": tokens / seconds, "factor": PUBLISHED[what].get(self.split_class)}
+            for what, seconds, tokens in told
+            if seconds
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return what the result does not have, as JSON values."""
         report, runtime = self.plan.report, self.plan.runtime
@@ -90,6 +117,7 @@ class Answer:
             "phases": {where: plan.tokens_per_s for where, plan in self.phases.items()},
             "contexts": [{"context": each.context, "tokens_per_s": each.plan.tokens_per_s} for each in self.points],
             "launch": list(self.launch),
+            "llama_bench": self.bench,
         }
 
 
@@ -104,7 +132,9 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     yield from paragraphs(
         fact_lines(facts | problem_facts(shown, answer.pins)),
         result_lines(result, with_memory=report is None, space=None if plan.runtime is None else plan.runtime.space),
-        fact_lines({"needed": _needed(answer)}) if report is None else serving_lines(task, report),
+        fact_lines({"needed": _needed(answer)})
+        if report is None
+        else serving_lines(task, report, {"llama-bench": _bench_told(answer)} if answer.bench else {}),
         _context_table(answer) if answer.points else None,
         _plan_table("experts", answer.experts) if answer.experts else None,
         _plan_table("prefill and decode", answer.phases) if answer.phases else None,
@@ -219,7 +249,18 @@ def _asked(task: LanguageTask) -> dict[str, str]:
     }
 
 
-def serving_lines(task: LanguageTask, report: ServingReport) -> Iterator[RenderableType]:
+def _bench_told(answer: Answer) -> str:
+    """Return prompt and generated tokens per second as llama-bench counts them, with their range."""
+    factors = {what: f" (x{each['factor']:.2f})" if each["factor"] else "" for what, each in answer.bench.items()}
+    rates = ", ".join(
+        f"{what} {each['tokens_per_s']:.3g} tokens/s{factors[what]}" for what, each in answer.bench.items()
+    )
+    if not any(factors.values()):
+        return rates
+    return f"{rates}: two of three published measurements like this ({answer.split_class}) are within the factor"
+
+
+def serving_lines(task: LanguageTask, report: ServingReport, measured: Mapping[str, str]) -> Iterator[RenderableType]:
     """Return what a placement delivers: memory by device, latency, rate, and what one more sequence breaks."""
     table = plain_table("device", "weights", "cache", "activations", "limit", "sequences")
     for each in report.memory:
@@ -228,11 +269,12 @@ def serving_lines(task: LanguageTask, report: ServingReport) -> Iterator[Rendera
         table.add_row(each.device, *map(format_bytes, sizes), most)
     yield table
     yield ""
-    facts = {}
+    facts: dict[str, str] = {}
     if report.time_to_first_token_s is not None:
         facts["first token"] = f"{format_seconds(report.time_to_first_token_s)} after the prompt"
     if report.time_per_token_s is not None:
         facts["per token"] = format_seconds(report.time_per_token_s)
+    facts |= measured
     facts["request"] = f"{format_seconds(report.request_s)} from end to end"
     told = "tokens/s" if task.serving.generated else "prompt tokens/s"
     facts["rate"] = f"{report.tokens_per_s:.4g} {told}, {report.requests_per_s:.4g} requests/s"

@@ -56,7 +56,7 @@ GENERAL = Kernels(
 LLAMA_CPP = Kernels(
     "llama.cpp", matrix=0.33, plain=0.65, bandwidth={"gddr": 0.85, "hbm": 0.55, "unified": 0.75}, bus=0.65,
     launch_s=7e-6, handover_s=80e-6, has_sums16=True,
-    source="133 published measurements, half of their threads (suite `published`)",
+    source="chosen by hand on 133 published measurements (suite `published`)",
 )  # fmt: skip
 SERVERS = Kernels(
     "vllm, sglang, tensorrt-llm", matrix=0.78, plain=0.65, bandwidth={"gddr": 0.85, "hbm": 0.72, "unified": 0.75},

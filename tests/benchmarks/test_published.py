@@ -19,6 +19,7 @@ from placekit.benchmarks.published import (
     write_predictions,
 )
 from placekit.cli.main import app
+from placekit.language.truth import PUBLISHED
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 
 
@@ -40,6 +41,19 @@ def test_predictions_are_as_true_as_the_page_says(found: list[Predicted]) -> Non
     assert prompt.nine_in_ten < 2.0
 
 
+def test_ranges_of_answers_are_those_of_the_measurements(found: list[Predicted]) -> None:
+    """The factor that two of three predictions of a class are within, of classes with at least ten measurements."""
+    for what, factors in PUBLISHED.items():
+        members: dict[str, list[float]] = {}
+        for each in found:
+            if (ratio := each.ratio(what)) is not None:
+                members.setdefault(each.row.kind, []).append(max(ratio, 1 / ratio))
+        large = {kind: sorted(each) for kind, each in members.items() if len(each) >= 10}
+        assert {kind: each[2 * len(each) // 3] for kind, each in large.items()} == pytest.approx(
+            dict(factors), abs=0.01
+        )
+
+
 def test_choices_lose_little(found: list[Predicted]) -> None:
     """Of the splits that people measured the prediction ranks the best one first, or one nearly as fast."""
     for what, most in (("generated", 0.005), ("prompt", 0.01)):
@@ -59,8 +73,12 @@ def test_predictions_are_written_and_read_back(found: list[Predicted], tmp_path:
     """A row carries its measurement, so that the table needs nothing else."""
     write_predictions(found[:3], tmp_path / "rows.jsonl")
     assert read_predictions(tmp_path / "rows.jsonl") == found[:3]
+    both = (tmp_path / "rows.jsonl").read_text() + row()
+    (tmp_path / "both.jsonl").write_text(both)
     with pytest.raises(InvalidFileError, match="lacks predicted_prompt_tokens_per_s"):
-        read_predictions(kept_rows())
+        read_predictions(tmp_path / "both.jsonl")
+    (tmp_path / "new.jsonl").write_text(row())
+    assert read_predictions(tmp_path / "new.jsonl") == found[:1]
 
 
 def row(**changes: object) -> str:
