@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import placekit as pk
-from placekit.cost_models.cards import LLAMA_CPP
+from placekit.cost_models.cards import LLAMA_CPP, SERVERS
 from placekit.cost_models.machines import Machine, machine_of
-from placekit.language.decoder import Decoder
+from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.given import Split, given_placement, given_report
 from placekit.language.offload import with_offload
 from placekit.language.plan import first_card, plan_cases, plans
+from placekit.language.report import ServingReport
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
@@ -131,3 +132,22 @@ def test_a_plan_counts_the_card_that_computes_for_the_host(cards: str) -> None:
         assert plan.result.lower_bound is not None
         assert plan.result.objective is not None
         assert plan.result.lower_bound <= plan.result.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("card", "prompt_ms", "step_ms"), [("H100", 22.1, 6.6), ("A100", 64.7, 12.6)])
+def test_servers_are_near_measured_kernel_times(card: str, prompt_ms: float, step_ms: float) -> None:
+    """Llama 3.1 8B on one card by vLLM's kernel times in aiconfigurator-core 0.12: a prompt of 1,024, a step of 8."""
+    machine = machine_of(card)
+    costs = pk.Analytic(machine.specs(SERVERS))
+    platform = costs.with_links(machine.platform())
+
+    def report(serving: Serving) -> ServingReport:
+        task = decoder_task(DECODERS["llama3-8b"], serving, platform, lambda graph: costs.cost_table(graph, platform))
+        return given_report(task, Split(0, (32,)))
+
+    first = report(Serving(1024, 1)).time_to_first_token_s
+    step = report(Serving(1024, 2, sequences=8, batch=8)).time_per_token_s
+    assert first is not None
+    assert step is not None
+    for found_ms, measured_ms in ((1e3 * first, prompt_ms), (1e3 * step, step_ms)):
+        assert 1 / 1.1 <= found_ms / measured_ms <= 1.1
