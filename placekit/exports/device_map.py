@@ -21,6 +21,8 @@ from placekit.model.platform import Platform
 
 Entry = TypeVar("Entry", int, int | str)
 _BLOCK = re.compile(r"(?:[^./]+\.)*?\d+(?=[./])")
+_OF_GGUF = re.compile(r"(?:blk\.\d+\..+|token_embd)$")
+"""Names of llama.cpp's tensors, which no module has."""
 
 
 def device_map(
@@ -77,9 +79,16 @@ def _require_kept(
 def _by_module(graph: OpGraph, placement: Placement, module_of_op: Sequence[str] | None = None) -> dict[str, int]:
     """Return the device of every module that holds weights, by the shortest paths that tell them apart.
 
-    Raises `UnsupportedProblemError`: no op with weights, or a module whose own weights are on two devices.
+    Raises `UnsupportedProblemError`: names of a GGUF, no op with weights, or a module whose own weights are on two
+    devices.
     """
     paths = module_of_op or graph.op_names
+    alien = next((name for name in paths if _OF_GGUF.match(name)), None)
+    if alien is not None:
+        raise UnsupportedProblemError(
+            f"a device map is by module, but {alien!r} is a name of a GGUF, which no module has: plan for the folder "
+            "of the model's config.json, or for llama.cpp"
+        )
     home: dict[str, int] = {}
     for path, device, held in zip(paths, placement.device_of_op.tolist(), graph.op_weight_bytes.tolist(), strict=True):
         if held > 0 and home.setdefault(path, device) != device:

@@ -180,3 +180,16 @@ def test_lines_count_the_block_of_multi_token_prediction(
     assert len(set(homes)) == 2
     found = devices_of_layers(words, 4 + further)
     assert found[:4] == [f"CUDA{home[-1]}" for home in homes]
+
+
+@pytest.mark.parametrize("runtime", ["accelerate", "openvino"])
+@pytest.mark.parametrize("limit", ["24GiB", "400MiB"])
+def test_a_map_of_modules_is_not_made_of_names_of_a_gguf(
+    call: Callable[..., Any], pc: Path, tmp_path: Path, runtime: str, limit: str
+) -> None:
+    """Modules have other names than tensors of llama.cpp, whatever the split is."""
+    path = tmp_path / "plain.gguf"
+    write_model(path, "llama", KEYS, [PLAIN] * 3)
+    done = call("llm", path, "--platform", pc, "--for", runtime, "--memory", f"GPU={limit}")
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: .* is a name of a GGUF.*config\.json.*\n", done.stderr)
