@@ -25,7 +25,7 @@ from placekit.cli.platforms import MemoryLimits, warn_of_unlimited, with_sheet_m
 from placekit.cli.progress import SolveLine
 from placekit.cli.serving_parts import Answer, answer_parts, model_told
 from placekit.cli.task import PinOption, parse_pins
-from placekit.cli.verdicts import with_verdict
+from placekit.cli.verdicts import settled
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.cards import KERNELS
 from placekit.io.problem_json import write_problem
@@ -192,10 +192,6 @@ def llm(
         check_writable(asked.problem)
     answer = planner.answer()
     plan = answer.plan
-    # with the phases apart, or with experts on the host, no single device is a plan, and a table compares
-    if plan.task.undivided is None and not plan.task.hosted_blocks:
-        plan = replace(plan, result=with_verdict(plan.result, plan.task.problem))
-    answer = replace(answer, plan=plan)
     written = files.write(plan.result, plan.task.problem)
     named = {"PLACEMENT": shlex.quote(written.get("placement", "")), "PLATFORM": shlex.quote(str(asked.machine.file))}
     launch = [re.sub("|".join(named), lambda found: named[found[0]], line) for line in answer.launch]
@@ -253,6 +249,7 @@ class Planner:
                 context_points(lambda served: fastest(self.plans(served, self.runtime)), self._cases, serving, plan)
             )
             plan = points[-1].plan
+        plan = settled(plan)
         if self.runtime is not None and plan.result.placement is not None:
             launch = launch_lines(self.runtime.name, self.name, plan.task.problem, plan.result.placement)
         elif plan.report is not None and self.asked.weights.granularity == "layer" and goal.name is None:
