@@ -30,7 +30,6 @@ from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.cards import KERNELS
 from placekit.io.problem_json import write_problem
 from placekit.language.apart import apart_cases
-from placekit.language.chain import BlockChain
 from placekit.language.context import ContextPoint, context_points
 from placekit.language.decoder import BITS, DECODERS
 from placekit.language.description import PREDICTING, ModelDescription
@@ -47,6 +46,7 @@ from placekit.model.problem import Problem
 from placekit.solve.registry import get_method
 from placekit.solve.result import Result
 from placekit.solve.solve import solve as solve_problem
+from placekit.solvers.chain.method import Chain, ChainParams
 
 _N = "N"
 DEFAULT_CHUNK = 2048
@@ -267,7 +267,7 @@ class Planner:
 
         def solve(problem: Problem[Any]) -> Result:
             stop = self.search.stop(time.monotonic() - started)
-            chain = BlockChain(is_even=runtime is not None)
+            chain = Chain(ChainParams(is_even=runtime is not None))
             method = chain if self.search.method == "auto" and chain.supports(problem) is None else self.search.method
             with SolveLine(self.search.time_limit) as line:
                 return solve_problem(

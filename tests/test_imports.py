@@ -17,10 +17,10 @@ pytestmark = pytest.mark.xdist_group("imports")  # one process parses the files,
 
 ROOT = Path(__file__).parents[1]
 
-ROOMS = ("core", "cost_models", "solvers", "runtime", "learned", "benchmarks", "cli")
+ROOMS = ("core", "cost_models", "solvers", "runtime", "language", "learned", "benchmarks", "cli")
 """Lowest first; a room imports only from itself and from those before it."""
 
-LINKED = tuple(room for room in ROOMS[1:] if room != "runtime")
+LINKED = tuple(room for room in ROOMS[1:] if room not in ("runtime", "language"))
 """Rooms that are folders of their own, with a link in ``placekit/``."""
 
 UPWARD = {
@@ -28,6 +28,11 @@ UPWARD = {
     ("placekit/__init__.py", "placekit.benchmarks.generators.shops"),
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
+    ("placekit/__init__.py", "placekit.language.decoder"),
+    ("placekit/__init__.py", "placekit.language.model"),
+    ("placekit/__init__.py", "placekit.language.report"),
+    ("placekit/__init__.py", "placekit.language.serving"),
+    ("placekit/__init__.py", "placekit.language.task"),
     ("placekit/__init__.py", "placekit.runtime.compare"),
     ("placekit/__init__.py", "placekit.runtime.timing"),
     ("placekit/__init__.py", "placekit.cost_models.profiled"),
@@ -85,7 +90,7 @@ def source_files() -> list[Path]:
 
 
 def test_rooms_import_downwards_only() -> None:
-    """Core <- cost_models <- solvers <- learned <- benchmarks <- cli."""
+    """Core <- cost_models <- solvers <- runtime <- language <- learned <- benchmarks <- cli."""
     files = source_files()
     assert len(files) > 50
     wrong = []
@@ -109,6 +114,19 @@ def test_running_needs_no_solver() -> None:
         for path in sorted((ROOT / "placekit" / "runtime").glob("*.py"))
         for module in sorted(imported_modules(path))
         if room_of_module(module) == "solvers"
+    ]
+    assert not wrong
+
+
+def test_language_is_a_leaf() -> None:
+    """Only its commands, its benchmark and the lazy public names import the planner of language models."""
+    wrong = [
+        f"{relative} imports {module}"
+        for path in source_files()
+        if room_of_file(relative := path.relative_to(ROOT).as_posix()) not in ("language", "benchmarks", "cli")
+        and relative != "placekit/__init__.py"
+        for module in sorted(imported_modules(path))
+        if room_of_module(module) == "language"
     ]
     assert not wrong
 
@@ -198,6 +216,7 @@ SOLVER_ROOMS = {
     "params": 0,
     "backends": 0,
     "generic": 1,
+    "chain": 1,
     "assignment": 2,
     "throughput": 3,
     "serial_latency": 3,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placekit.language.chain import is_feasible_chain
 from placekit.language.plan import ServingPlan
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.language.task import LanguageTask
+from placekit.solvers.chain.method import is_feasible_chain
 
 NUM_POINTS = 4
 

@@ -17,11 +17,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-
-MAX_BLOCKS = 10_000
-"""Of a model: each is several ops of a problem."""
-MAX_SIZE = 2**32
-"""Of any other number of a shape: products of these stay finite."""
+from placekit.model.transformers import (
+    MAX_BLOCKS,
+    MAX_SIZE,
+    attention_parameters,
+    feed_forward_parameters,
+)
 
 BITS: Mapping[str, float] = {"f32": 32, "bf16": 16, "f16": 16, "fp8": 8, "int8": 8.5, "int4": 4.5}
 """Bits of a number by precision; integers come in blocks of 32 with a scale of 16 bits (llama.cpp's Q8_0 and Q4_0)."""
@@ -35,21 +36,6 @@ def bits_of(precision: str, what: str = "precision") -> float:
     if precision not in BITS:
         raise UnknownNameError(f"{what} is {precision!r}; it must be one of {', '.join(BITS)}")
     return BITS[precision]
-
-
-def attention_parameters(hidden: int, query_width: int, kv_width: int) -> int:
-    """Return the parameters of the four projections."""
-    return 2 * hidden * (query_width + kv_width)
-
-
-def feed_forward_parameters(hidden: int, ffn: int, *, gated: bool = True) -> int:
-    """Return the parameters of one feed-forward part."""
-    return (3 if gated else 2) * hidden * ffn
-
-
-def attention_flops(tokens: float, context: float, query_width: int) -> float:
-    """Return the operations of `tokens` queries that see `context` tokens each: scores and their mixture."""
-    return 4.0 * tokens * context * query_width
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.language.chain import BlockChain, chain_plan
 from placekit.language.offload import copied_s, is_offloaded
 from placekit.language.task import LanguageTask
 from placekit.model.block_paths import block_numbers
 from placekit.model.costs import CostTable
 from placekit.objectives import SerialLatency
+from placekit.solvers.chain.method import Chain, chain_plan
 
 
 def hosted_ops(task: LanguageTask, num_blocks: int) -> NDArray[np.bool_]:
@@ -106,13 +106,13 @@ def _on_host(task: LanguageTask, table: CostTable, hosted: NDArray[np.bool_], ho
 def hosting_cases(task: LanguageTask) -> Iterator[LanguageTask]:
     """Yield the task with the best number of blocks whose experts are on the host, and with the largest that fits.
 
-    Every number from 1 on is tried. The problem must be one that `BlockChain` supports; else there is no case.
+    Every number from 1 on is tried. The problem must be one that `Chain` supports; else there is no case.
     """
     problem = task.problem
     has_both = len({device.is_host for device in problem.platform.devices}) == 2
     if not has_both or task.description is None or not isinstance(problem.objective, SerialLatency):
         return
-    if BlockChain().supports(problem) is not None:
+    if Chain().supports(problem) is not None:
         return
     number = block_numbers(problem.graph)[hosted_ops(task, len(task.description.blocks))]
     best: tuple[float, LanguageTask] | None = None

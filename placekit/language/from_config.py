@@ -17,13 +17,14 @@ from typing import Any
 
 from placekit.io.needs import require
 from placekit.io.reading import no_such_file
-from placekit.language.decoder import MAX_BLOCKS, bits_of
+from placekit.language.decoder import bits_of
 from placekit.language.description import PREDICTING, Block, ModelDescription, Part
 from placekit.language.description_cache import cached_description
 from placekit.language.modules import BlockReader, leaves_of
 from placekit.language.quantised_methods import SIDE_FILES, read_quantised
 from placekit.language.stored import Group, scaled_to_files, stored_bytes
 from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
+from placekit.model.transformers import MAX_BLOCKS
 
 CONFIG = "config.json"
 """Name of the file in a folder of transformers."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from placekit.language.decoder import Decoder, attention_flops, bits_of
+from placekit.language.decoder import Decoder, bits_of
 from placekit.language.description import Block, ModelDescription, Part
+from placekit.model.transformers import attention_flops
 
 NORM_BYTES = 2
 """Bytes of a parameter of a norm or a router, which are not quantised."""

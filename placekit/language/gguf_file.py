@@ -18,8 +18,8 @@ from typing import Any
 
 from placekit.io.needs import require
 from placekit.io.reading import no_such_file
-from placekit.language.decoder import MAX_BLOCKS
 from placekit.model.errors import InvalidFileError
+from placekit.model.transformers import MAX_BLOCKS
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _REMOVED: Mapping[int, str] = {

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.language.chain import BlockChain, chain_of
 from placekit.language.experts import hosting_cases
 from placekit.language.offload import is_offloaded, streamed, with_offload
 from placekit.language.report import ServingReport, serving_report
@@ -34,6 +33,8 @@ from placekit.model.problem import Problem
 from placekit.objectives import Objective, SerialLatency, Throughput
 from placekit.solve.result import Result
 from placekit.solve.solve import solve as solve_problem
+from placekit.solvers.chain.costs import chain_of
+from placekit.solvers.chain.method import Chain, ChainParams
 
 MAX_BATCHINGS = 6
 """Numbers of batches in flight that are tried."""
@@ -70,7 +71,7 @@ def plans(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime |
     for task in cases:
         result = solve(task.problem)
         if task.first_kind is not None and first_card(task, result.placement) not in (None, task.first_kind):
-            result = solve_problem(task.problem, BlockChain(first_kind=task.first_kind))
+            result = solve_problem(task.problem, Chain(ChainParams(first_kind=task.first_kind)))
         report = None if result.placement is None else serving_report(task, result.placement)
         found.append(ServingPlan(runtime, task, result, report))
     return found
@@ -247,7 +248,7 @@ def _with_offload(task: LanguageTask, min_tokens: int | None) -> Iterator[Langua
                                      for name in task.costs_of_phase):  # fmt: skip
         yield task
         return
-    is_chain = BlockChain().supports(task.problem) is None
+    is_chain = Chain().supports(task.problem) is None
     for kind in kinds:
         yield replace(with_offload(task, kind, min_tokens), first_kind=kind if is_chain and len(kinds) > 1 else None)
 

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placekit.language.chain import MAX_WORK, BlockChain, Choice, best_chain, chain_of, device_costs
 from placekit.language.task import LanguageTask
 from placekit.language.tensor_parallel import Teams
 from placekit.model.platform import Platform
 from placekit.objectives import SerialLatency
+from placekit.solvers.chain.costs import chain_of, device_costs
+from placekit.solvers.chain.method import MAX_WORK, Chain
+from placekit.solvers.chain.program import StageSort, best_chain
 
 
 def all_teams(platform: Platform, degrees: Sequence[int]) -> list[tuple[int, ...]]:
@@ -37,33 +39,33 @@ def all_teams(platform: Platform, degrees: Sequence[int]) -> list[tuple[int, ...
 
 
 def best_teams(menu: LanguageTask, platform: Platform, degrees: Sequence[int]) -> Teams | None:
-    """Return the cut of a platform that has the best plan; None if `BlockChain` cannot plan such a problem.
+    """Return the cut of a platform that has the best plan; None if `Chain` cannot plan such a problem.
 
     The devices of the task `menu` are `all_teams`.
     """
     chain = chain_of(menu.problem)
-    if chain is None or BlockChain().supports(menu.problem) is not None:
+    if chain is None or Chain().supports(menu.problem) is not None:
         return None
     sizes = [len(platform.devices_of_kind(kind)) for kind in range(len(platform.kinds))]
     work = np.prod(np.array(sizes) + 1.0) * sum(sizes) * len(degrees) * (chain.num_blocks + 1) ** 2
     if work > MAX_WORK:
         return None
     has_replicas = menu.problem.objective.team_rule == "equal"
-    choices, degree_of = [], []
+    sorts, degree_of = [], []
     devices = menu.problem.platform.devices
     for device, cost in zip(devices, device_costs(menu.problem, chain, range(len(devices))), strict=True):
         kind = platform.kinds.index(platform.devices[platform.index(device.member_names[0])].kind)
         for replicas in range(1, sizes[kind] // device.degree + 1 if has_replicas else 2):
-            choices.append(Choice(kind, replicas * device.degree, cost / replicas))
+            sorts.append(StageSort(kind, replicas * device.degree, cost / replicas))
             degree_of.append(device.degree)
     is_sum = isinstance(menu.problem.objective, SerialLatency)
-    found = best_chain(choices, sizes, chain.num_blocks, is_sum=is_sum)
+    found = best_chain(sorts, sizes, chain.num_blocks, is_sum=is_sum)
     free = [platform.devices_of_kind(kind) for kind in range(len(platform.kinds))]
     teams: list[tuple[int, ...]] = []
     for stage in () if found is None else found[1]:
-        choice, degree = choices[stage.choice], degree_of[stage.choice]
-        for _ in range(choice.devices // degree):
-            members, free[choice.group] = free[choice.group][:degree], free[choice.group][degree:]
+        sort, degree = sorts[stage.sort], degree_of[stage.sort]
+        for _ in range(sort.devices // degree):
+            members, free[sort.group] = free[sort.group][:degree], free[sort.group][degree:]
             teams.append(tuple(members))
     for left in free:  # what is left over is in teams of the smallest degree
         size = 1 if left and platform.devices[left[0]].is_host else min(degrees)

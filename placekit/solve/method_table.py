@@ -53,6 +53,11 @@ OWN = {
         "exact",
         "optimal among acyclic placements",
     ),
+    "chain": MethodEntry(
+        dict.fromkeys(("throughput", "serial-latency"), "placekit.solvers.chain.method:Chain"),
+        "exact",
+        "optimal, where each class of ops feeds the next one",
+    ),
     "dpl": MethodEntry(
         {"throughput": "placekit.solvers.throughput.dp.linear:LinearDp"},
         "heuristic",

@@ -22,6 +22,7 @@ from placekit.verification.ideals import reaches_below
 from placekit.verification.judge import CONSTRAINTS, broken_constraints, objective
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, with_subgraphs
 from placekit.verification.proofs import fastest_everywhere, largest_op, proven, rounded_up, step_of
+from placekit.verification.runs import runs_below
 from placekit.verification.series import OpenCertificateError
 
 if TYPE_CHECKING:
@@ -278,11 +279,13 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
         if _reaches(exact, value, claimed):
             return Check("bound", Outcome.CHECKED, f"{said} by {how}"), claimed
     below = claimed * (1 - BOUND_TOLERANCE)
-    reached = reaches_below(exact.without_links, below)
+    reached, what = runs_below(exact.without_links, below), "all runs of the chain"
+    if reached is None:
+        reached, what = reaches_below(exact.without_links, below), "all ideals"
     if reached is not None and not (reached and exact.has_links):  # without links there may be more below it
         if reached:
-            return Check("bound", Outcome.FAILED, f"{said}: a placement below it exists (ideals)"), None
-        return Check("bound", Outcome.CHECKED, f"{said} by all ideals"), claimed
+            return Check("bound", Outcome.FAILED, f"{said}: a placement below it exists ({what})"), None
+        return Check("bound", Outcome.CHECKED, f"{said} by {what}"), claimed
     found = enumerate_all(exact, below, max_steps)
     if found.device is not None:
         better = objective(exact, found.device, found.step)
@@ -324,6 +327,8 @@ def _infeasible(exact: ExactProblem, result: Result, max_steps: int) -> Check:
             return Check("infeasible", Outcome.CHECKED, detail)
     if None not in exact.limit and proven(exact, _all_bytes(exact)) is NOTHING_FEASIBLE:
         return Check("infeasible", Outcome.CHECKED, "more bytes than all devices have")
+    if runs_below(exact.without_links, None) is False:
+        return Check("infeasible", Outcome.CHECKED, "by all runs of the chain")
     found = enumerate_all(exact, None, max_steps)
     if found.device is not None:
         where = ", ".join(exact.problem.platform.device_names[d] for d in found.device[:12])

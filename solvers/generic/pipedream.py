@@ -1,5 +1,7 @@
 r"""Method ``pipedream``: the pipeline partitioner of PipeDream, over a line of ops and equal devices.
 
+It is apart from :mod:`placekit.solvers.chain`, since it minimises PipeDream's objective, over an order that it makes.
+
 Steps:
 
 1. The classes are laid out in one topological order, which is contracted to a *linear path*: PipeDream knows only

@@ -1,5 +1,8 @@
 """Kernel that searches training plans: chains of stages below a target.
 
+It is apart from :mod:`placekit.solvers.chain`, where a stage takes what its devices and its blocks say: here its memory
+also depends on how many stages follow it, and each stage is a knapsack of ways to compute its layers.
+
 Arrays come in tuples, in the order of :mod:`placekit.solvers.training_plan.tables`.
 """
 

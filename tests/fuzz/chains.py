@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from placekit.cost_models.analytic import Analytic
-from placekit.language.chain import BlockChain
 from placekit.language.decoder import Decoder
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task
@@ -22,13 +21,12 @@ from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import Objective, SerialLatency, Throughput
 from placekit.solve.solve import solve
 from placekit.solve.stop import MaxRuntime
+from placekit.solvers.chain.method import Chain
 
 from .checks import Asked, Finding, check, check_result
 from .links import with_links
 
-BLOCKS = "blocks"
-"""Name of the method of whole blocks here; no table has it."""
-METHODS = (BLOCKS, "auto", "dp", "bound", "ilp")
+METHODS = ("chain", "auto", "dp", "bound", "ilp")
 """Methods that prove something about a chain."""
 KINDS = ("l4", "t4", "cpu-8core-f32")
 
@@ -188,10 +186,9 @@ class _Judge:
 
 def check_chain(problem: Problem, optimum_s: float | None, asked: Asked) -> Finding | None:
     """Solve `problem` and return what is wrong with the result; None if nothing is."""
-    if asked.method != BLOCKS:
+    if asked.method != "chain":
         return check(problem, optimum_s, asked)
-    method = BlockChain()
-    if method.supports(problem) is not None:
+    if Chain().supports(problem) is not None:
         return None
-    result = solve(problem, method, stop=MaxRuntime(asked.time_s), seed=asked.seed)
+    result = solve(problem, "chain", stop=MaxRuntime(asked.time_s), seed=asked.seed)
     return check_result(problem, optimum_s, result, must_prove=True)

@@ -27,7 +27,7 @@ from .optimum import enumerated_optimum
 from .plans import check_plan, optimum_of_plans, random_plan_problem
 from .problems import random_problem
 
-EXACT = ("auto", "enumerate", "bound", "dp", "ilp", "cpsat", "mincut")
+EXACT = ("auto", "enumerate", "bound", "chain", "dp", "ilp", "cpsat", "mincut")
 """Methods that prove something: they see every problem."""
 SEARCHES: dict[str, dict[str, object]] = {
     "single": {},

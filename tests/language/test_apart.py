@@ -16,7 +16,6 @@ from placekit.cli.launch import launch_lines
 from placekit.cost_models.device_table import get_spec
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.language.apart import PHASES, apart_cases, of_phase
-from placekit.language.chain import BlockChain, chain_of
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.plan import fastest, plan_cases, plans
 from placekit.language.report import serving_report
@@ -25,6 +24,8 @@ from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
+from placekit.solvers.chain.costs import chain_of
+from placekit.solvers.chain.method import Chain
 
 SERVING = Serving(32, 8, sequences=4, batch=2, chunk=16)
 
@@ -62,7 +63,7 @@ def test_the_best_plan_equals_all_placements(seed: int, objective: Any) -> None:
         if len(set(runs)) == len(runs):
             judged = evaluate(problem, pk.Placement.of(problem, at[chain.block_of_op]))
             found += [judged.objective] if judged.is_feasible and judged.objective is not None else []
-    result = solve(problem, BlockChain())
+    result = solve(problem, Chain())
     if found:
         assert result.status is pk.Status.OPTIMAL
         assert result.objective == pytest.approx(min(found), rel=1e-12)
@@ -116,7 +117,7 @@ def test_it_wins_where_devices_suit_one_phase(tmp_path: Path) -> None:
     }
     platform = pk.Platform.of(fast=1, wide=1, links=dict.fromkeys(specs, pk.Link(20e-6, 20e9)))
     made = partial(make, DECODERS["llama3-8b"], pk.Analytic(specs))
-    serving, solver = Serving(4096, 128, chunk=2048), partial(solve, method=BlockChain())
+    serving, solver = Serving(4096, 128, chunk=2048), partial(solve, method=Chain())
     shared = fastest(plans(plan_cases(made, serving, platform), solver))
     apart = fastest(plans(apart_cases(plan_cases(made, serving, platform)), solver))
     assert apart.tokens_per_s > 1.2 * shared.tokens_per_s

@@ -9,11 +9,11 @@ import pytest
 
 import placekit as pk
 from placekit.cost_models.device_table import get_spec
-from placekit.language.chain import chain_of
 from placekit.language.context import longest_context
 from placekit.language.decoder import Decoder
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.language.task import LanguageTask, decoder_task
+from placekit.solvers.chain.costs import chain_of
 
 
 def compare(seed: int) -> bool:

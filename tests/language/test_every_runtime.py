@@ -17,7 +17,6 @@ from serving_plans import best_plan
 import placekit as pk
 from placekit.cli.launch import launch_lines
 from placekit.exports.arguments import runtime_arguments
-from placekit.language.chain import BlockChain
 from placekit.language.description import ModelDescription
 from placekit.language.from_config import _built, read_config
 from placekit.language.plan import ServingPlan, plan_cases
@@ -27,6 +26,7 @@ from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.block_paths import block_numbers
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.solve import solve
+from placekit.solvers.chain.method import Chain
 
 pytest.importorskip("transformers")
 
@@ -57,7 +57,7 @@ def planned(model: ModelDescription, runtime: str, counts: dict[str, int]) -> Se
         )
 
     serving = Serving(64, 16, sequences=2, chunk=rules.chunk)
-    return best_plan(plan_cases(make, serving, platform, rules), partial(solve, method=BlockChain()), rules)
+    return best_plan(plan_cases(make, serving, platform, rules), partial(solve, method=Chain()), rules)
 
 
 @pytest.mark.parametrize(

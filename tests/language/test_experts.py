@@ -10,7 +10,6 @@ import pytest
 
 import placekit as pk
 from placekit.exports.arguments import runtime_arguments
-from placekit.language.chain import BlockChain, chain_of
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.experts import hosted_ops, hosting_cases, with_hosted_experts
 from placekit.language.plan import fastest, plan_cases, plans
@@ -19,6 +18,8 @@ from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
+from placekit.solvers.chain.costs import chain_of
+from placekit.solvers.chain.method import Chain
 
 HOST = "cpu-8core-bf16"
 
@@ -84,7 +85,7 @@ def test_the_best_number_of_blocks_equals_all(seed: int) -> None:
                     best[count] = min(best.get(count, np.inf), judged.objective)
     found = list(hosting_cases(task))
     if best:
-        result = solve(found[0].problem, BlockChain())
+        result = solve(found[0].problem, Chain())
         assert result.status is pk.Status.OPTIMAL
         assert result.objective == pytest.approx(min(best.values()), rel=1e-12)
         assert found[-1].hosted_blocks == max(best)
@@ -104,7 +105,7 @@ def test_llama_cpp_is_told() -> None:
         )  # fmt: skip
 
     rules = RUNTIMES["llama.cpp"]
-    found = plans(plan_cases(make, Serving(chunk=512), platform, rules), lambda each: solve(each, BlockChain()), rules)
+    found = plans(plan_cases(make, Serving(chunk=512), platform, rules), lambda each: solve(each, Chain()), rules)
     plan = fastest(found)
     assert plan.task.hosted_blocks > 0
     assert plan.tokens_per_s > found[0].tokens_per_s

@@ -31,7 +31,6 @@ from serving_plans import best_plan
 
 import placekit as pk
 from placekit.exports.arguments import runtime_arguments
-from placekit.language.chain import BlockChain
 from placekit.language.from_gguf import read_gguf
 from placekit.language.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
@@ -39,6 +38,7 @@ from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import InvalidFileError
 from placekit.solve.solve import solve
+from placekit.solvers.chain.method import Chain
 
 gguf = pytest.importorskip("gguf")
 
@@ -434,7 +434,7 @@ def test_published_models_go_to_a_plan_and_a_line(tmp_path: Path, name: str) -> 
 
     rules = RUNTIMES["llama.cpp"]
     cases = plan_cases(make, Serving(64, 16, chunk=rules.chunk), platform, rules)
-    plan = best_plan(cases, partial(solve, method=BlockChain()), rules)
+    plan = best_plan(cases, partial(solve, method=Chain()), rules)
     placement, problem = plan.result.placement, plan.task.problem
     assert placement is not None
     assert plan.result.status is pk.Status.OPTIMAL

@@ -16,13 +16,13 @@ from placekit.cli.launch import launch_lines
 from placekit.cost_models.device_table import get_spec
 from placekit.exports.blocks import block_placement
 from placekit.io.openvino_graph import ATTENTION
-from placekit.language.chain import BlockChain
 from placekit.language.decoder import Decoder
 from placekit.language.model import find_caches, model_task
 from placekit.language.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import UnsupportedProblemError
+from placekit.solvers.chain.method import Chain
 
 if TYPE_CHECKING:
     import torch
@@ -89,7 +89,7 @@ def test_states_go_with_their_blocks(stateful: Path, runtime: str) -> None:
             stateful, serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform), **choices
         )
 
-    found = best_plan(plan_cases(made, SERVING, platform, rules), partial(pk.solve, method=BlockChain()), rules)
+    found = best_plan(plan_cases(made, SERVING, platform, rules), partial(pk.solve, method=Chain()), rules)
     assert found.result.placement is not None
     assert found.result.status is pk.Status.OPTIMAL
     problem = found.task.problem

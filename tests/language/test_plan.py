@@ -12,7 +12,6 @@ import placekit as pk
 from placekit.cli.platforms import MemoryLimits
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.device_map import device_map
-from placekit.language.chain import BlockChain
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.plan import ServingPlan, plan_cases
 from placekit.language.runtimes import RUNTIMES
@@ -20,6 +19,7 @@ from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.solve import solve
+from placekit.solvers.chain.method import Chain
 
 MIB = 2.0**20
 LINK = pk.Link(20e-6, 20e9)
@@ -63,7 +63,7 @@ def plan(model: Decoder, platform: pk.Platform, runtime: str | None, serving: Se
         )
 
     rules = None if runtime is None else RUNTIMES[runtime]
-    return best_plan(plan_cases(make, serving, platform, rules), partial(solve, method=BlockChain()), rules)
+    return best_plan(plan_cases(make, serving, platform, rules), partial(solve, method=Chain()), rules)
 
 
 @pytest.mark.parametrize("rig", RIGS)
@@ -100,7 +100,7 @@ def test_the_rig_of_three_cards_and_a_cpu() -> None:
             **choices,
         )
 
-    solver, usable = partial(solve, method=BlockChain()), MemoryLimits(headroom="10%").apply(platform)
+    solver, usable = partial(solve, method=Chain()), MemoryLimits(headroom="10%").apply(platform)
     llama = best_plan(plan_cases(make, Serving(chunk=512), usable, RUNTIMES["llama.cpp"]), solver)
     assert llama.report is not None
     assert llama.report.time_per_token_s is not None

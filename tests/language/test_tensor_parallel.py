@@ -13,7 +13,6 @@ from serving_plans import best_plan
 
 import placekit as pk
 from placekit.exports.arguments import runtime_arguments
-from placekit.language.chain import BlockChain, chain_of
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.plan import ServingPlan, plan_cases
 from placekit.language.report import serving_report
@@ -24,6 +23,8 @@ from placekit.language.tensor_cut import all_teams, best_teams
 from placekit.model.errors import InvalidProblemError
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
+from placekit.solvers.chain.costs import chain_of
+from placekit.solvers.chain.method import Chain, ChainParams
 
 SMALL = Decoder(3, 64, 256, 1000, heads=4, kv_heads=4)
 LINK = pk.Link(1e-6, 1e9)
@@ -76,7 +77,7 @@ def test_the_best_cut_equals_all_cuts(seed: int, objective: Any) -> None:
     made = partial(make, model, Serving(32, 8), platform, objective=objective, contiguity="acyclic")
     teams = best_teams(made(tensor_teams=all_teams(platform, (1, 2))), platform, (1, 2))
     assert teams is not None
-    result = solve(made(tensor_teams=teams).problem, BlockChain())
+    result = solve(made(tensor_teams=teams).problem, Chain())
     brute = min(least(made(tensor_teams=[(0,), *cut])) for cut in cuts([1, 2], (1, 2)))
     assert result.status is pk.Status.OPTIMAL
     assert result.objective == pytest.approx(brute, rel=1e-12)
@@ -111,7 +112,7 @@ def planned(platform: pk.Platform, runtime: str | None, **choices: Any) -> Servi
     serving = Serving(64, 16, sequences=2)
     return best_plan(
         plan_cases(partial(make, SMALL), serving, platform, rules, **choices),
-        partial(solve, method=BlockChain()),
+        partial(solve, method=Chain()),
         rules,
     )
 
@@ -177,7 +178,7 @@ def test_eighty_layers_on_twenty_four_machines() -> None:
                 partial(make, DECODERS["llama3-70b"]), serving, platform, batch=8, degrees=degrees,
                 objective=pk.Throughput(teams="equal"),
             ),
-            partial(solve, method=BlockChain()),
+            partial(solve, method=Chain()),
         )
         for degrees in ((1,), (1, 2, 4))
     ]  # fmt: skip
@@ -197,7 +198,7 @@ def test_runtimes_get_as_many_replicas_of_every_stage(runtime: str) -> None:
             objective=pk.Throughput(teams="equal"),
         )
     )  # fmt: skip
-    found = best_plan(cases, partial(solve, method=BlockChain(is_even=True)), RUNTIMES[runtime])
+    found = best_plan(cases, partial(solve, method=Chain(ChainParams(is_even=True))), RUNTIMES[runtime])
     assert found.result.placement is not None
     assert found.result.objective is not None
     problem = found.task.problem
@@ -210,10 +211,10 @@ def test_runtimes_get_as_many_replicas_of_every_stage(runtime: str) -> None:
             DECODERS["llama3-8b"], Serving(sequences=32, batch=8), platform.with_devices(few),
             objective=pk.Throughput(), contiguity="acyclic",
         )  # fmt: skip
-        alone = solve(task.problem, BlockChain()).objective
+        alone = solve(task.problem, Chain()).objective
         by_size.append(np.inf if alone is None else alone / size)
     assert found.result.objective == pytest.approx(min(by_size), rel=1e-9)
-    mixed = best_plan(cases, partial(solve, method=BlockChain()))
+    mixed = best_plan(cases, partial(solve, method=Chain()))
     assert found.result.lower_bound == pytest.approx(mixed.result.lower_bound)
     assert mixed.result.objective is not None
     assert mixed.result.objective <= found.result.objective

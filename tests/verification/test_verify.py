@@ -105,9 +105,9 @@ def test_tampering_is_found(what: str, solved: Result, machines: Problem, tmp_pa
 
 
 def test_wrong_bound_without_certificate_meets_a_placement(solved: Result, machines: Problem) -> None:
-    """A bound of 3.5 s is refuted by the ideals, and by enumeration where they do not apply."""
+    """A bound of 3.5 s is refuted by runs or by ideals, and by enumeration where they do not apply."""
     claimed = dataclasses.replace(solved, certificate=None, lower_bound=3.5)
-    assert "exists (ideals)" in verify(claimed, machines)["bound"].detail
+    assert "exists (all runs of the chain)" in verify(claimed, machines)["bound"].detail
     free = machines.replace(contiguity="none")
     other = dataclasses.replace(claimed, problem_hash=free.content_hash)
     assert "takes 3.0 s" in verify(other, free)["bound"].detail or "takes 2.0 s" in verify(other, free)["bound"].detail

@@ -1,5 +1,8 @@
 r"""Kernel of the dynamic program over ideals: the step to one more block, and the tests on a pair of ideals.
 
+It is apart from :mod:`placekit.solvers.chain`, whose prefixes are a row: of ideals of any graph there are too many for
+a table of all pairs, so that each pair is looked at once, within a limit, and its cut is counted by its nets.
+
 The load of the block between the ideals J and I on one device is
 
     time(I) - time(J) + cut(I)

@@ -1,4 +1,8 @@
-"""The best chain of blocks through a set of ideals: the dynamic program itself."""
+"""The best chain of blocks through a set of ideals: the dynamic program itself.
+
+It is apart from :mod:`placekit.solvers.chain`, which knows problems of one order only: here are ideals of any graph,
+teams of unequal devices, transfers beside work and passes with loads of their own, and a search below a limit.
+"""
 
 from __future__ import annotations
 
