@@ -15,7 +15,7 @@ from placekit.model.errors import InvalidProblemError, ProgramTooLargeError, Uns
 from placekit.model.placement import Placement, Violation
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes_exactly
-from placekit.objectives.evaluate import DeviceLoad, evaluate
+from placekit.objectives.evaluate import DeviceLoad
 from placekit.solve.infeasibility import find_infeasibility
 from placekit.solve.method import Method, Run
 from placekit.solve.registry import answer_first, get_method
@@ -166,12 +166,11 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 def _sign(run: Run, method: str, reason: StopReason) -> Result:
-    """Assemble the result from what the run holds; the best placement is scored once more."""
+    """Assemble the result from what the run holds: the best placement, and what the judge said of it."""
     loads: tuple[DeviceLoad, ...] = ()
     score = None
-    if run.placement is not None:
-        evaluation = evaluate(run.problem, run.placement)
-        loads, score = evaluation.device_loads, evaluation.score
+    if run.evaluation is not None:
+        loads, score = run.evaluation.device_loads, run.evaluation.score
     return Result(
         **judged(run, method, reason),
         objective_name=run.problem.objective.name,

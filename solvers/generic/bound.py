@@ -12,11 +12,18 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.pipedream import PipeDream, PipeDreamParams
+from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
-PIPEDREAM_UP_TO = 10_000
-"""Classes up to which ``pipedream`` is quick: its time grows with their square."""
+MANY_CLASSES = 10_000
+"""Classes up to which ``pipedream``, whose time grows with their square, and the first programs take a few seconds."""
+
+
+def raise_bounds_of_many(run: Run) -> None:
+    """Raise the bounds in linear time where the programs, which know more, may not end in time."""
+    if run.problem.num_classes > MANY_CLASSES:
+        raise_bounds_at_once(run)
 
 
 class KeepBound(Protocol):
@@ -49,10 +56,11 @@ class BoundMethod(Method):
     name = "bound"
 
     def offer_quickly(self, run: Run) -> None:
-        """Offer the placements of the heuristics that are quick."""
+        """Offer the placements of the heuristics that are quick; of many ops also the bounds in linear time."""
         offer_single_devices(run)
+        raise_bounds_of_many(run)
         Greedy().run(run)
-        if run.problem.num_classes <= PIPEDREAM_UP_TO:
+        if run.problem.num_classes <= MANY_CLASSES:
             PipeDream(PipeDreamParams(branches="cut")).run(run)
 
 

@@ -45,16 +45,20 @@ class Greedy(Method):
     @on_partitions
     def run(self, run: Run) -> StopReason:
         """Offer one placement per sequence of devices."""
-        contraction = contract(run.problem)
-        order = class_order(contraction)
-        work = device_work_s(contraction)
-        fastest_first = np.argsort(work, kind="stable").tolist()
-        sequences = [fastest_first, fastest_first[::-1], main_group(run.problem, contraction)]
-        for number, sequence in enumerate(dict.fromkeys(map(tuple, sequences))):
-            if number and (reason := run.should_stop()) is not None:
-                return reason
-            run.offer(contraction.expand(fill(contraction, order, list(sequence), work)))
-        return StopReason.FINISHED
+        return offer_filled(run, contract(run.problem))
+
+
+def offer_filled(run: Run, contraction: Contraction) -> StopReason:
+    """Offer one placement per sequence of devices, of the classes of `contraction`."""
+    order = class_order(contraction)
+    work = device_work_s(contraction)
+    fastest_first = np.argsort(work, kind="stable").tolist()
+    sequences = [fastest_first, fastest_first[::-1], main_group(run.problem, contraction)]
+    for number, sequence in enumerate(dict.fromkeys(map(tuple, sequences))):
+        if number and (reason := run.should_stop()) is not None:
+            return reason
+        run.offer(contraction.expand(fill(contraction, order, list(sequence), work)))
+    return StopReason.FINISHED
 
 
 def fill(
@@ -82,20 +86,20 @@ def _pass(
 ) -> tuple[NDArray[np.int64], bool]:
     """Return the devices, and True if all memory limits hold."""
     platform = contraction.problem.platform
-    time = total_time_s(contraction)[:, platform.kind_of_device]
+    time, allowed = total_time_s(contraction)[:, platform.kind_of_device].tolist(), contraction.allowed.tolist()
     size = contraction.memory_bytes.tolist()
     room = platform.memory_limits_bytes.tolist()
     device = np.zeros(contraction.num_classes, dtype=np.int64)
     at, filled_s, fits = 0, 0.0, True
     for c in order.tolist():
-        able = [i for i, d in enumerate(sequence) if contraction.allowed[c, d]]
+        able = [i for i, d in enumerate(sequence) if allowed[c][d]]
         later = [i for i in able if i >= at]
         wanted = next(
             (
                 i
                 for i in later
                 if size[c] <= room[sequence[i]]
-                and (i > at or i == len(sequence) - 1 or filled_s + time[c, sequence[i]] / 2 <= average_s)
+                and (i > at or i == len(sequence) - 1 or filled_s + time[c][sequence[i]] / 2 <= average_s)
             ),
             None,
         )
@@ -116,5 +120,5 @@ def _pass(
         device[c] = d
         room[d] -= size[c]
         if wanted == at:
-            filled_s += float(time[c, d])
+            filled_s += time[c][d]
     return device, fits

@@ -82,7 +82,10 @@ def shared_work(problem: Problem) -> tuple[float, Prices] | None:
             most = float(load[count > 0].max())
             if most <= 0:
                 break
+            before = weight
             weight = _normed(weight * np.exp(STEP / (1 + number) * np.minimum(load / most, 1.0)), count)
+            if np.array_equal(weight, before):  # one kind
+                break
     best_s *= 1 - 1e-15 * (problem.graph.num_ops + 16)  # a rounding error for every term of every sum
     if not best_s > 0:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import topological_order
+from placekit.model.graph import csr_lists, sum_by, topological_order
 from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
 from placekit.solvers.offload_latency.flat import OffloadProblem
@@ -35,41 +35,53 @@ def earliest_ends(flat: OffloadProblem) -> NDArray[np.float64]:
     O(nodes + edges + pins). Source: the best-times critical path of Tarnawski et al. 2020, with transfers where the
     device changes.
     """
-    net_in = flat.net_time_s.min(axis=1, initial=np.inf)
-    moved: dict[tuple[int, int], float] = dict.fromkeys(
-        zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True), 0.0
-    )
-    out = np.full(flat.num_nodes, np.inf)
-    is_priced = set()
-    for n, time in enumerate(net_in.tolist()):
-        producer, *others = flat.nodes_of_net(n).tolist()
-        out[producer] = min(out[producer], time)
-        for v in others:
-            if (producer, v) in moved:
-                moved[producer, v] += time
-                is_priced.add((producer, v))
-    for edge in moved.keys() - is_priced:
-        out[edge[0]] = 0.0
-    out[~np.isfinite(out)] = 0.0
+    out, moved_s = _transfers(flat)
+    out, moved, sender = out.tolist(), moved_s.tolist(), flat.senders.tolist()
     call = flat.time_s.min(axis=1, initial=np.inf).tolist()
     host, size = flat.host_time_s.tolist(), flat.memory_bytes.tolist()
     largest = float(flat.limit_bytes.max(initial=0.0))
-    before: list[list[tuple[int, float]]] = [[] for _ in range(flat.num_nodes)]
-    for (u, v), time in moved.items():
-        before[v].append((u, time))
+    offsets, incoming = (
+        each.tolist() for each in csr_lists(flat.receivers, np.arange(len(flat.receivers)), flat.num_nodes)
+    )
     order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
     ends, known = [0.0] * flat.num_nodes, [0.0] * flat.num_nodes  # in a call; in host memory
     earliest = np.zeros(flat.num_nodes)
     for v in order.tolist():
-        on_host = max((known[u] for u, _ in before[v]), default=0.0) + host[v]
-        start = 0.0
-        for u, time in before[v]:
+        on_host = start = 0.0
+        for edge in incoming[offsets[v] : offsets[v + 1]]:
+            u = sender[edge]
             together = ends[u] if size[u] + size[v] <= largest else np.inf
-            start = max(start, min(together, known[u] + time))
+            on_host = max(on_host, known[u])
+            start = max(start, min(together, known[u] + moved[edge]))
+        on_host += host[v]
         ends[v] = start + call[v]
-        known[v] = min(on_host, ends[v] + float(out[v]))
+        known[v] = min(on_host, ends[v] + out[v])
         earliest[v] = min(on_host, ends[v])
     return earliest
+
+
+def _transfers(flat: OffloadProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the least seconds in which a net of each node moves out, and those of all nets along each edge to move in.
+
+    A node with an edge without nets, along which only order counts, is known as soon as it ends.
+    """
+    net_in = flat.net_time_s.min(axis=1, initial=np.inf)
+    producer = flat.net_nodes[flat.net_offsets[:-1]]
+    out = np.full(flat.num_nodes, np.inf)
+    np.minimum.at(out, producer, net_in)
+    is_reader = np.ones(len(flat.net_nodes), dtype=np.bool_)
+    is_reader[flat.net_offsets[:-1]] = False
+    net = np.repeat(np.arange(flat.num_nets), np.diff(flat.net_offsets))[is_reader]
+    edges = flat.senders * flat.num_nodes + flat.receivers
+    by_edge = np.argsort(edges)
+    keys = producer[net] * flat.num_nodes + flat.net_nodes[is_reader]
+    at = np.searchsorted(edges[by_edge], keys)
+    is_edge = np.append(edges[by_edge], -1)[at] == keys
+    edge = by_edge[at[is_edge]]
+    moved = sum_by(edge, net_in[net[is_edge]], len(edges))
+    out[flat.senders[np.bincount(edge, minlength=len(edges)) == 0]] = 0.0
+    out[~np.isfinite(out)] = 0.0
+    return out, moved
 
 
 def longest_latency(problem: Problem[OffloadLatency]) -> float:

@@ -41,7 +41,7 @@ def test_a_search_goes_on_under_a_time_limit(
     """It ends when it is told to; without a limit, or with a patience that is asked for, by itself."""
     tries = Run.tries
     monkeypatch.setattr(Run, "tries", lambda run, asked, _: tries(run, asked, 1))  # less patience makes a quick test
-    problem = generate("layered", 20, num_devices=2, equal=False, objective=objective)
+    problem = generate("layered", 20, seed=2, num_devices=2, equal=False, objective=objective)
     problem = problem.replace(contiguity=pk.Contiguity.NONE)
     assert pk.solve(problem, method, params=params).stop_reason is pk.StopReason.FINISHED
     asked = params | {"patience": 1}

@@ -6,14 +6,18 @@ What each case took is logged: ``pytest -m slow --log-cli-level=INFO``.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from time import process_time
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,6 +27,7 @@ import placekit as pk
 from placekit.benchmarks.generators.families import FAMILIES, generate
 from placekit.solve.registry import METHODS, get_method
 from placekit.solve.relaxed import why_not
+from placekit.solvers.generic.work_and_path import shared_work
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +111,57 @@ def test_every_method_ends_in_time_without_kernels(objective: pk.Objective, tmp_
         if took_s > allowed_s(LIMIT_S):
             late.append(f"{took_s:.2f} s: {method}")
     assert late == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("family", ["layered", "inception"])
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
+def test_fifty_thousand_ops_end_within_a_fifth_of_the_limit(
+    objective: pk.Objective, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of limits of 1 and 3 s, on a clock of CPU seconds: other processes neither lengthen nor shorten a solve."""
+    for module in ("placekit.solve.run", "placekit.kernels"):
+        monkeypatch.setattr(import_module(module), "perf_counter", process_time)
+    late = []
+    for limit_s, method in itertools.product((1.0, 3.0), ("auto", "local-search", "bound")):
+        problem = generate(family, 50_000, seed=1, num_devices=4, equal=False, objective=objective)
+        began_s = process_time()
+        result = pk.solve(problem, method, stop=pk.MaxRuntime(limit_s), seed=1)
+        took_s = process_time() - began_s - result.compile_s - result.load_s
+        assert result.objective is not None
+        assert result.lower_bound is not None
+        logger.info("%6.2f s of %g s: %s %s %s", took_s, limit_s, objective.name, family, method)
+        if took_s > 1.2 * limit_s + 0.3:
+            late.append(f"{took_s:.2f} s of {limit_s:g} s: {method}")
+    assert late == []
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
+def test_every_placement_is_judged_once(objective: pk.Objective) -> None:
+    """Judging many ops takes a tenth of a second and more: the result says what the judge said of the offer."""
+    problem = generate("layered", 30, seed=1, num_devices=2, objective=objective)
+    kind = type(objective)
+    with mock.patch.object(kind, "score", autospec=True, side_effect=kind.score) as judge:
+        result = pk.solve(problem, "single")
+    assert judge.call_count == result.evaluations
+    assert result.placement is not None
+    said = pk.evaluate(problem, result.placement)
+    assert (result.objective, result.device_loads) == (said.objective, said.device_loads)
+
+
+@pytest.mark.parametrize("objective", [pk.Throughput(), pk.Makespan()], ids=lambda objective: objective.name)
+def test_many_ops_have_a_bound_in_linear_time_under_any_limit(
+    objective: pk.Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method ``bound`` knows what all devices have to work, before programs that may not end in time."""
+    problem = generate("layered", 60, seed=1, num_devices=2, objective=objective)
+    known = shared_work(problem)
+    assert known is not None
+    monkeypatch.setattr(import_module("placekit.solvers.generic.bound"), "MANY_CLASSES", 50)
+    result = pk.solve(problem, "bound", stop=pk.MaxRuntime(0.0))
+    assert result.lower_bound is not None
+    assert result.lower_bound >= known[0]
 
 
 @pytest.mark.slow

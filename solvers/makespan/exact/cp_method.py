@@ -21,7 +21,7 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import clash, open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import Outcome, search_for
-from placekit.solvers.generic.bound import KeepBound
+from placekit.solvers.generic.bound import KeepBound, raise_bounds_of_many
 from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look
@@ -117,6 +117,7 @@ def bound_makespan(
     if open_run(run) is None:
         return StopReason.PROVED
     keep(*largest_op(run.problem))
+    raise_bounds_of_many(run)
     proof = Proof(run, keep)
     proof.quickly()
     reason = enumerate_first(run, keep)

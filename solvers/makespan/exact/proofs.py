@@ -48,6 +48,8 @@ class Proof:
 
     def anneal(self, share: float = ANNEALING, patience: int = 5, steps: int = 1_000) -> None:
         """Anneal for a moment, since a better schedule narrows the windows."""
+        if self._should_stop():
+            return
         with self.run.limited_to(None if self.run.remaining_s is None else self.seconds(share)):
             search_makespan(self.run, LocalSearchParams(patience=patience, steps=steps))
 

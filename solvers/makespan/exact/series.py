@@ -46,6 +46,8 @@ def solve_in_series(
     time_s: float,  # seconds for all segments together
 ) -> None:
     """Solve the segments that the bound depends on, raise the bound, and offer the schedule put together."""
+    if run.should_stop() is not None:
+        return
     series = _Series(run, tasks)
     if not series.segments:
         return
@@ -58,11 +60,9 @@ def solve_in_series(
             return
         keep(bound_s * (1 - 1e-12), "segments in series", series.certificate)
         series.offer(chain)
-        parts = [series.part(case) for case in chain if not series.has_only_cuts(case[0])]
-        left = [part for part in parts if part not in done and part.should_stop() is None]
-        if not left or run.elapsed_s >= until_s:
+        part = _next_part(series, chain, seconds, done, lambda: run.elapsed_s >= until_s)
+        if part is None:
             return
-        part = min(left, key=lambda part: seconds.get(part, 0.0))
         if part not in seconds:  # it may turn out that the part does not matter
             seconds[part] = FIRST_S
             for bound in quick_bounds(make_tasks(part.problem)):
@@ -76,6 +76,33 @@ def solve_in_series(
         seconds[part] *= 2
         if not is_cut_off:
             done.add(part)
+
+
+def _next_part(
+    series: _Series,
+    chain: list[Case],
+    seconds: dict[Run[Makespan], float],  # what the parts that were looked at may take
+    done: set[Run[Makespan]],  # parts on which no more work is of use
+    is_late: Callable[[], bool],  # asked before each part
+) -> Run[Makespan] | None:
+    """Return the open part of a chain that had the least time, the first of several; None if all are done, or late.
+
+    The first one that had no time needs no look at the others, which may be thousands that are not made yet.
+    """
+    least: Run[Makespan] | None = None
+    for case in chain:
+        if is_late():
+            return None
+        if series.has_only_cuts(case[0]):
+            continue
+        part = series.part(case)
+        if part in done or part.should_stop() is not None:
+            continue
+        if part not in seconds:
+            return part
+        if least is None or seconds[part] < seconds[least]:
+            least = part
+    return least
 
 
 class _Series:
@@ -130,15 +157,21 @@ class _Series:
 
     def cheapest_chain(self) -> tuple[float, list[Case]]:
         """Return the least seconds of a chain of cases through all segments, and the chain."""
-        ahead: dict[int | None, tuple[float, list[Case]]] = {None: (0.0, [])}
+        ahead: dict[int | None, float] = {None: 0.0}
+        came_from: dict[tuple[int, int | None], int | None] = {}  # kind of the cut before a segment, by its last cut
         for i, segment in enumerate(self.segments):
-            behind = {}
+            behind: dict[int | None, float] = {}
             for b in self.kinds_at(segment.last):
-                ways = [(before + self.least_s((i, a, b)), chain, (i, a, b)) for a, (before, chain) in ahead.items()]
-                least, chain, case = min(ways, key=lambda way: way[0])
-                behind[b] = least, [*chain, case]
+                ways = [(before + self.least_s((i, a, b)), a) for a, before in ahead.items()]
+                behind[b], came_from[i, b] = min(ways, key=lambda way: way[0])
             ahead = behind
-        return min(ahead.values(), key=lambda way: way[0])
+        kind, least = min(ahead.items(), key=lambda way: way[1])
+        chain: list[Case] = []
+        for i in reversed(range(len(self.segments))):
+            before = came_from[i, kind]
+            chain.append((i, before, kind))
+            kind = before
+        return least, chain[::-1]
 
     def certificate(self) -> Series:
         """Return the cuts, and what is proven of the segments by now."""

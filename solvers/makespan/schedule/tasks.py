@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from placekit.model.graph import number_by_first
 from placekit.model.problem import Problem
-from placekit.objectives.makespan.instance import make_instance
+from placekit.objectives.makespan.instance import instance_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def make_tasks(problem: Problem) -> Tasks:
 
     O(ops * devices + edges * (log edges + kinds**2)).
     """
-    instance = make_instance(problem)
+    instance = instance_of(problem)
     num_ops, order, rank = instance.num_ops, instance.order, instance.rank
     class_of_op = number_by_first(instance.class_of_op[order])
     num_classes = int(class_of_op.max()) + 1

@@ -16,7 +16,7 @@ from placekit.solvers.assignment.flat import FlatProblem, flatten
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.excess import find_feasible
-from placekit.solvers.generic.greedy import Greedy
+from placekit.solvers.generic.greedy import offer_filled
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.local_search import LocalSearch
 from placekit.solvers.generic.teams.fixed import on_partitions
@@ -139,7 +139,8 @@ def _offer(run: Run, contraction: Contraction, solution: Solution) -> None:
 
 def _starts(run: Run, contraction: Contraction, flat: FlatProblem) -> Iterator[NDArray[np.int64]]:
     """Yield placements of classes: the best one known, chains included, or what a search of its own finds."""
-    Greedy().run(run)  # for large problems, whose chains take seconds
+    if run.placement is None or run.should_stop() is None:  # for large problems, whose chains take seconds
+        offer_filled(run, contract(run.problem) if contraction.problem is not run.problem else contraction)
     offer_best_chains(run, contraction)
     if run.placement is not None or find_feasible(run):
         yield from _known(run, contraction, flat)

@@ -289,3 +289,16 @@ def test_the_form_of_a_series_is_checked(result: pk.Result) -> None:
     for change in changes:
         with pytest.raises(ValidationError):
             adapter.validate_python({**valid, **change})
+
+
+def test_no_segment_is_made_after_the_time_is_up() -> None:
+    """A long graph has thousands of them, each a problem of its own: the clock is asked before each."""
+    problem = forks(20)
+    tasks, run = make_tasks(problem), Run(problem)
+    name = "placekit.solvers.makespan.exact.series.segment_problem"
+    with mock.patch(name, wraps=segments_module.segment_problem) as made:
+        solve_in_series(run, tasks, by_enumeration, run.raise_bound, 0.0)
+        assert made.call_count <= 1  # the one that a schedule put together would begin with
+        solve_in_series(run, tasks, by_enumeration, run.raise_bound, 60.0)
+    assert made.call_count >= 20
+    assert run.bound_name == "segments in series"
