@@ -14,7 +14,7 @@ from placekit.cli.files import file_facts
 from placekit.cli.render import fact_lines, paragraphs, plain_table, result_lines
 from placekit.cli.units import format_count, format_share
 from placekit.cli.verdicts import verdict_lines
-from placekit.language.context import ContextPoint
+from placekit.language.context import ContextPoint, trained_tokens
 from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.plan import ServingPlan
 from placekit.language.report import ServingReport
@@ -189,14 +189,16 @@ def _needed(answer: Answer) -> str:
     )
 
 
-def _context_table(answer: Answer) -> RenderableType:
+def _context_table(answer: Answer) -> Iterator[RenderableType]:
     table = plain_table("context", "tokens/s", "per token", "devices")
     for each in answer.points:
         report = each.plan.report
         assert report is not None
         rate, per_token = f"{report.tokens_per_s:.4g}", _seconds(report.time_per_token_s)
         table.add_row(f"{each.context:,}", rate, per_token, str(len(report.memory)))
-    return table
+    yield table
+    if answer.points[-1].context == trained_tokens(answer.plan.task):
+        yield "the model was trained for no longer context"
 
 
 def _compared_table(answer: Answer) -> RenderableType:
@@ -206,7 +208,8 @@ def _compared_table(answer: Answer) -> RenderableType:
         if plan is None or plan.report is None:
             table.add_row(names, "cannot run it" if plan is None else "does not fit", "-")
         else:
-            table.add_row(names, f"{plan.tokens_per_s:.4g}", format_share(max(0.0, 1 - plan.tokens_per_s / best)))
+            loss = 1 - plan.tokens_per_s / best  # below 0 where a runtime knows more than the plan without one
+            table.add_row(names, f"{plan.tokens_per_s:.4g}", f"{'-' if loss < -1e-9 else ''}{format_share(abs(loss))}")
     return table
 
 

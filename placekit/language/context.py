@@ -32,12 +32,12 @@ def longest_context(cases: Cases, serving: Serving) -> int | None:
     Memory grows with the context, so what fits with a long one fits with a short one. Scaling the cache that is known
     at one length finds a candidate without making the model anew; it is then checked, and so is its successor. Where
     layers stop growing (sliding windows) the candidate is too short, and the search goes on from there. The context of
-    `serving` is the least one.
+    `serving` is the least one, and what the model was trained for is the largest.
     """
     low, made = serving.context, cases(serving)
     if not any(_fits(task, 1.0) for task in made):
         return None
-    high = MAX_TOKENS + 1  # known not to fit, or not to be asked for
+    high = max(low, trained_tokens(made[0])) + 1  # known not to fit, or not to be asked for
     while high - low > 1:
         guess = _longest_scaled([task for task in made if _fits(task, 1.0)], low, high - 1)
         if guess > low:
@@ -55,6 +55,12 @@ def longest_context(cases: Cases, serving: Serving) -> int | None:
             else:
                 high = low + 1
     return low
+
+
+def trained_tokens(task: LanguageTask) -> int:
+    """Return the longest sequence that the model of a task was trained for; `MAX_TOKENS` if nothing says so."""
+    told = None if task.description is None else task.description.trained_tokens
+    return MAX_TOKENS if told is None else min(told, MAX_TOKENS)
 
 
 def _longest_scaled(tasks: list[LanguageTask], context: int, most: int) -> int:
@@ -87,7 +93,7 @@ def context_points(
     if longest is None or fastest.report is None:
         return
     first = max(serving.context, min(longest, _room(fastest)))
-    lengths = sorted({*np.geomspace(first, longest, NUM_POINTS).astype(int).tolist(), first, longest})
+    lengths = sorted({*np.geomspace(first, longest, NUM_POINTS).round().astype(int).tolist(), first, longest})
     found: list[ContextPoint] = []
     for context in lengths:
         plan = plan_at(replace(serving, context=context))

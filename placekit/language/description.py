@@ -135,6 +135,7 @@ class ModelDescription:
     # bytes and parameters of weights that several parts use, and the paths of these parts: tied weights
     shared: tuple[tuple[float, int, tuple[str, ...]], ...] = ()
     notes: tuple[str, ...] = ()  # sentences about what is counted in a special way
+    trained_tokens: int | None = None  # longest sequence that it was trained for; None if nothing says so
 
     def __post_init__(self) -> None:
         if not self.blocks:

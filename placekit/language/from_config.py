@@ -225,7 +225,18 @@ def _describe(
     return ModelDescription(
         name, model.config.model_type, int(text.hidden_size), int(text.vocab_size),
         stored, tuple(front), tuple(blocks), tuple(ends), _speculative(blocks, further), tuple(shared), tuple(notes),
+        _trained_tokens(text),
     )  # fmt: skip
+
+
+def _trained_tokens(text: Any) -> int | None:
+    """Return the longest sequence of a configuration, with the rotation of its positions stretched as it says."""
+    most = _told(text, "max_position_embeddings")
+    stretched = getattr(text, "rope_scaling", None) or getattr(text, "rope_parameters", None) or {}
+    factor = stretched.get("factor")
+    if not isinstance(factor, int | float) or not most:
+        return most or None
+    return max(most, int(factor * (_told(stretched, "original_max_position_embeddings") or most)))
 
 
 def _told(owner: Any, key: str) -> int:

@@ -56,7 +56,7 @@ def read_gguf(path: Path) -> ModelDescription:
         re.sub(r"-\d{5}-of-\d{5}$", "", path.stem), file.family, hidden, table.shape[-1], _precision(file),
         tuple(front), tuple(blocks[: rules.main]), tuple(back),
         tuple(replace(block, kind=f"{PREDICTING}: {block.kind}") for block in blocks[rules.main :]),
-        shared, tuple(rules.notes()),
+        shared, tuple(rules.notes()), file.value("context_length") or None,
     )  # fmt: skip
 
 

@@ -69,7 +69,8 @@ class ServingRuntime:
             "last": "a run of whole blocks per card, the last ones kept by the CPU",
             "any": "a run of whole blocks per device",
         }
-        return f"{where[self.host]}, devices in any order"
+        alike = "; their chunks of a prompt one after the other" if self.overlaps_prompt else ""
+        return f"{where[self.host]}, devices in any order{alike}"
 
     def card_bytes(self, model: ModelDescription | None) -> float:
         """Return what a card holds beside weights, cache and activations, and beside the headroom.

@@ -368,7 +368,8 @@ def test_a_proof_names_what_was_searched(call: Callable[..., Any], tmp_path: Pat
     done = call("llm", "gpt2", "--platform", "pc.toml", "--for", runtime)
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())  # lines are as long as the terminal is wide
-    assert re.search(r"status best of: .*whole blocks.*devices in any order \(stopped: proved\)", told)
+    chunks = "; their chunks of a prompt one after the other" if RUNTIMES[runtime].overlaps_prompt else ""
+    assert re.search(rf"status best of: .*whole blocks.*devices in any order{chunks} \(stopped: proved\)", told)
     assert "optimal" not in told
     is_counted = RUNTIMES[runtime].reserved_bytes > 0
     taken = (
@@ -384,3 +385,16 @@ def test_no_verdict_above_experts_on_the_host(call: Callable[..., Any], tmp_path
     assert done.returncode == 0, done.stderr
     assert re.search(r"experts of \d+ blocks on the host", done.stdout)
     assert "verdict" not in done.stdout
+
+
+def test_what_a_runtime_gains_is_no_loss_of_nothing(call: Callable[..., Any], tmp_path: Path) -> None:
+    """llama.cpp computes prompts on the card with weights of the host, which the plan without a runtime does not."""
+    (tmp_path / "pc.toml").write_text(PC)
+    done = call("llm", "llama3-8b", "--platform", "pc.toml", "--memory", "GPU=8GiB", "--phase", "prefill:4096")
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.partition("what runtimes can follow")[2].partition("wrote")[0]
+    rows = dict(re.findall(r"(\S+) +([\d.]+ +-?[\d.<]+) %", table))
+    rates, losses = ([float(each.split()[at]) for each in rows.values()] for at in (0, 1))
+    best = float(rows["placekit"].split()[0])
+    assert min(losses) < -1
+    assert losses == pytest.approx([100 - 100 * rate / best for rate in rates], abs=0.2, rel=0.01)

@@ -193,3 +193,32 @@ def test_a_map_of_modules_is_not_made_of_names_of_a_gguf(
     done = call("llm", path, "--platform", pc, "--for", runtime, "--memory", f"GPU={limit}")
     assert done.returncode == 2
     assert re.fullmatch(r"error: .* is a name of a GGUF.*config\.json.*\n", done.stderr)
+
+
+STRETCHED = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1000}
+
+
+@pytest.mark.parametrize(
+    ("config", "most"),
+    [
+        (None, 32768),
+        (CONFIG | {"max_position_embeddings": 3000}, 3000),
+        (CONFIG | {"max_position_embeddings": 1000, "rope_scaling": STRETCHED}, 4000),
+        (CONFIG | {"max_position_embeddings": 5000, "rope_scaling": STRETCHED}, 5000),
+        (CONFIG | {"max_position_embeddings": 300}, 640),  # what is asked for is more
+    ],
+)
+def test_no_context_is_longer_than_what_a_model_was_trained_for(
+    call: Callable[..., Any], pc: Path, tmp_path: Path, config: dict[str, Any] | None, most: int
+) -> None:
+    """Memory has room for more, and the file says how far its positions go."""
+    if config is None:
+        write_model(tmp_path / "m.gguf", "llama", KEYS, [PLAIN] * 2)
+    else:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    model = "m.gguf" if config is None else "."
+    done = call("llm", model, "--platform", pc, "--goal", "context", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["contexts"][-1]["context"] == most
+    told = call("llm", model, "--platform", pc, "--goal", "context").stdout
+    assert ("the model was trained for no longer context" in told) == (most != 640)
