@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from placekit.io.openvino_graph import ALWAYS_PLACED, STATEFUL
+from placekit.io.openvino_graph import ALWAYS_PLACED, STATEFUL, short_reason
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import topological_order
 
@@ -188,7 +188,12 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
         part = Model(results, sinks.get(stage, []), list(taken[stage].values()), name)
         # a clone, so that no node is shared: neither a constant with another stage nor an output with old consumers
         part = part.clone()
-        part.validate_nodes_and_infer_types()  # what a file of the stage says: no shape that only the whole model knew
+        try:  # what a file of the stage says: no shape that only the whole model knew
+            part.validate_nodes_and_infer_types()
+        except RuntimeError as error:  # such as a variable whose first value has a shape of another stage
+            raise UnsupportedProblemError(
+                f"stage {name!r} is no model of its own with open dimensions ({short_reason(error)}): pass --shape"
+            ) from error
         stages.append(Stage(stage, part, tuple(taken[stage]), tuple(given[stage]), tuple(members[stage])))
     return stages
 

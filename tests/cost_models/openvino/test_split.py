@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as opset
 
+import placekit as pk
 from placekit.cost_models.openvino import split
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.split import (
@@ -206,3 +208,19 @@ def test_every_stage_keeps_its_own_state() -> None:
     assert seen == [1, 3, 6, 10]
     with pytest.raises(UnsupportedProblemError, match="variable 'once': ops 'read1' and 'write1' keep its state"):
         split_model(model, {**stage_of_op, "write1": 1})
+
+
+def test_a_shape_that_only_the_whole_model_knows_is_one_line(tmp_path: Path) -> None:
+    """The first value of a variable has the number of sequences, which another stage computes."""
+    pytest.importorskip("torch")
+    from language_models import write_stateful
+
+    source = pk.read_model(write_stateful(tmp_path / "stateful.xml"))
+    graph = source.graph
+    before = {int(op) for op, kind in enumerate(graph.op_types) if kind == "ShapeOf"}
+    edges = list(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
+    for kind in ("Gather", "Concat"):  # of the number of sequences, and of the shape that begins with it
+        before |= {after for first, after in edges if first in before and graph.op_types[after] == kind}
+    stages = {name: int(op not in before) for op, name in enumerate(graph.op_names)}
+    with pytest.raises(UnsupportedProblemError, match=r"no model of its own with open dimensions .* pass --shape"):
+        split_model(source.load(), stages)
