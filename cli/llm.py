@@ -180,10 +180,9 @@ def llm(
     options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
     as_json: JsonOption = False,
 ) -> None:
-    """Place a language model, without its weights, and predict what serving it is like.
+    """Place a language model, without its weights, and predict how it is served.
 
-    Costs are analytic; a sample is a batch of requests. Named accelerators have the memory of their data sheet unless
-    the platform file or --memory says otherwise.
+    Costs are analytic. Named accelerators have the memory of their data sheet.
     """
     get_method(search.method, search.params)
     planner = Planner.of(name, asked, search)

@@ -148,7 +148,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         ("solve P --seed -1", "placekit solve: --seed '-1': it should be greater than or equal to 0"),
         ("solve P --gap", "placekit: option '--gap' requires an argument"),
         ("solve P more", "placekit solve: got unexpected extra argument(s) (more)"),
-        ("llm", "placekit llm: --platform is missing"),
+        ("llm", "which devices? Give --cards "),
         ("bench quick nowhere", "dir 'nowhere' does not exist"),
         ("slove P", "no command 'slove'; commands are devices, "),
         ("slove P", "did you mean 'solve'?"),
