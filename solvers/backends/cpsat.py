@@ -134,6 +134,8 @@ def search(
     parameters.random_seed = limits.seed % 2**31
     parameters.relative_gap_limit = limits.gap
     parameters.cp_model_presolve = limits.presolve
+    if not limits.presolve and not limits.refutes:
+        parameters.linearization_level = 2  # small programs with ties: 3 ops took 3.5 s by clauses, 0.04 s by rows
     # presolve of sets inside sets cuts off optima: https://github.com/google/or-tools/issues/5293 (9.15)
     parameters.presolve_inclusion_work_limit = 0
     parameters.catch_sigint_signal = False

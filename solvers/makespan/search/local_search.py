@@ -93,11 +93,12 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
     patience = run.tries(params.patience, PATIENCE)
+    has_slow_links = flat.link_s.size > 0 and 2.0 * flat.link_s.mean() > flat.time_s.mean()
     while (reason := run.should_stop()) is None:
         if stale >= patience or number == params.max_cycles or best.value_s <= 0.0:
             return StopReason.FINISHED
         before = best.value_s
-        if number == CLUSTERS_AT and num_ops <= WHOLE_UP_TO and 2.0 * flat.link_s.mean() > flat.time_s.mean():
+        if number == CLUSTERS_AT and num_ops <= WHOLE_UP_TO and has_slow_links:
             _search_clusters(run, flat, params)
             for device, sequence in known_starts(run, flat):
                 best.consider(device, sequence)
