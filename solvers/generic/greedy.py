@@ -92,18 +92,18 @@ def _pass(
     device = np.zeros(contraction.num_classes, dtype=np.int64)
     at, filled_s, fits = 0, 0.0, True
     for c in order.tolist():
-        able = [i for i, d in enumerate(sequence) if allowed[c][d]]
-        later = [i for i in able if i >= at]
         wanted = next(
             (
                 i
-                for i in later
-                if size[c] <= room[sequence[i]]
+                for i in range(at, len(sequence))
+                if allowed[c][sequence[i]]
+                and size[c] <= room[sequence[i]]
                 and (i > at or i == len(sequence) - 1 or filled_s + time[c][sequence[i]] / 2 <= average_s)
             ),
             None,
         )
         if wanted is None:  # no later device: the open one above the average, an earlier one, any device at all
+            able = [i for i, d in enumerate(sequence) if allowed[c][d]]
             anywhere = able[::-1] or list(range(len(sequence)))
             wanted = next((i for i in anywhere if size[c] <= room[sequence[i]]), None)
             if wanted is None or not able:
