@@ -1,4 +1,4 @@
-"""What each block of a GGUF file keeps of a sequence, by the rules of llama.cpp.
+"""Cache and states of the blocks of a GGUF file, by the rules of llama.cpp.
 
 The keys of the file decide, as they do in llama.cpp, never the names of tensors. Where a block's tensors cannot belong
 to what the keys say, the error names both.
@@ -84,7 +84,7 @@ _KEEPS_MORE = re.compile(r"\.(ssm|wkv|kda|shortconv|linear|recurrent)|indexer|co
 
 @dataclass(frozen=True)
 class Kept:
-    """What a block keeps of a sequence, and what its mixer costs."""
+    """Cache and state of a block, and the cost of its mixer."""
 
     kind: str = ""  # words for the mixer; empty without one
     cache_values: int = 0  # numbers per token
@@ -142,7 +142,7 @@ class CacheRules:
 
     @cached_property
     def is_known(self) -> bool:
-        """Whether the package ``gguf`` lists the architecture."""
+        """True if the package ``gguf`` lists the architecture."""
         gguf = require("gguf", "a .gguf file", called="gguf", install='"placekit[llm]"')
         return self.file.family in gguf.MODEL_ARCH_NAMES.values()
 

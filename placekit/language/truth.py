@@ -1,4 +1,4 @@
-"""How far predictions for llama.cpp lie from published measurements, by class of split.
+"""Distance of predictions for llama.cpp from published measurements, by class of split.
 
 Two of three published measurements of a class are within the factor. The suite `published` makes these numbers, and a
 test compares them.

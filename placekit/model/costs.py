@@ -134,7 +134,7 @@ class CostTable:
 
     @property
     def error_of(self) -> str:
-        """What `error` tells, in words that stand behind its number; empty if the provenance does not say."""
+        """Words for `error` that stand behind its number; empty if the provenance does not say."""
         return self._worst_error[1]
 
     @property
