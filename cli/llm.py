@@ -371,7 +371,9 @@ def _refuse_contradictions(asked: LlmOptions) -> None:
         f"--goal {goal.goal} and --objective {goal.name}": goal.name in _AGAINST.get(goal.goal or "", ()),
         f"--goal context and --context {served.context}": goal.goal == "context" and served.context is not None,
         f"--goal latency and --teams {goal.teams}": goal.goal == "latency" and goal.teams not in (None, "off"),
-        f"--for {goal.runtime} and --granularity op": goal.runtime is not None and weights.granularity == "op",
+        f"--for {goal.runtime} and --granularity op": weights.granularity == "op"
+        and goal.runtime is not None
+        and get_runtime(goal.runtime).host != "any",  # whose stages are cut anywhere
         f"--for {goal.runtime} and --contiguity {goal.contiguity}": goal.runtime is not None
         and goal.contiguity not in (None, "acyclic"),
         "--apart and --goal context": goal.apart and goal.goal == "context",

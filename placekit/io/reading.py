@@ -153,8 +153,11 @@ def _refuse_constant(constant: str) -> Any:
 
 
 def _place_of_constant(text: str | bytes) -> str:
-    """Return where the first NaN or infinity of a JSON text is; empty if it has none."""
-    data = json.loads(text, parse_constant=_NoNumberError)
+    """Return where the first NaN or infinity of a JSON text is; empty if it has none, or is broken behind it."""
+    try:
+        data = json.loads(text, parse_constant=_NoNumberError)
+    except (ValueError, RecursionError):
+        return ""
     path = path_to(data, lambda value: isinstance(value, _NoNumberError))
     if not path:
         return ""
