@@ -28,13 +28,14 @@ from placekit.language.from_numbers import describe_decoder
 from placekit.language.given import Split, even_split, given_report
 from placekit.language.offload import with_offload
 from placekit.language.report import ServingReport
+from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task
 from placekit.language.truth import class_of
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 
-OFFLOAD_TOKENS = 32
-"""Tokens of a step from which on llama.cpp computes on a card what the host holds (``op_offload_min_batch_size``)."""
+RULES = RUNTIMES["llama.cpp"]
+"""Rules of the runtime that was measured."""
 _RAM = re.compile(r"DDR[345]X?-\d{4,5}(?:\s*x\s*\d+)?", re.IGNORECASE)
 
 
@@ -151,7 +152,8 @@ def predict(row: Measurement, kernels: Kernels = LLAMA_CPP) -> ServingReport:
     )  # fmt: skip
     task = decoder_task(model, serving, unlimited, lambda graph: costs.cost_table(graph, unlimited))
     if machine.kinds:
-        task = with_offload(replace(task, overlaps_prompt=True), machine.kinds[0], OFFLOAD_TOKENS)
+        task = replace(task, overlaps_prompt=RULES.overlaps_prompt)
+        task = with_offload(task, machine.kinds[0], RULES.offload_tokens)
     on_host = row.blocks_on_host if row.devices else shape.layers
     on_devices = row.blocks_per_device or (even_split(shape.layers - on_host, len(row.devices)) if row.devices else ())
     head = row.head_on_host or not row.devices

@@ -14,7 +14,7 @@ from placekit.model.problem import Problem
 MOST_KEPT = 64
 """Problems in the cache; the oldest go first."""
 MOST_BYTES = 256 * 2**20
-"""Of all of them."""
+"""Limit for all of them together."""
 AT_ONCE_UP_TO = 20_000
 """Ops up to which a problem is kept and the stages of its placement are counted: of ten times as many either takes
 seconds, in which the answer is waited for. A larger one has a file of its own, for nobody measures so many."""

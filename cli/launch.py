@@ -31,7 +31,7 @@ def servers(runtime: str, problem: Problem[Any], placement: Placement) -> dict[s
 
 
 _STARTS = {"vllm": "a Ray cluster", "sglang": "--nnodes, --node-rank", "megatron": "torchrun", "torchtitan": "torchrun"}
-"""How runtimes start on several machines."""
+"""Words for the start of runtimes on several machines."""
 
 
 def _used(problem: Problem[Any], placement: Placement) -> list[Device]:

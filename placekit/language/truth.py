@@ -15,7 +15,7 @@ from placekit.model.block_paths import block_numbers
 from placekit.model.placement import Placement
 
 CLASSES = ("one card", "several cards", "partly on the host", "experts on the host", "host alone")
-"""Where blocks and experts lie."""
+"""Classes of splits, by the places of blocks and experts."""
 
 PUBLISHED: Mapping[str, Mapping[str, float]] = {
     "generated": {

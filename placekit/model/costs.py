@@ -16,7 +16,7 @@ from placekit.model.memory import MemoryBlocks
 from placekit.model.reprs import short_list
 
 MODELLED = "of modelled devices"
-"""What `CostTable.error_of` says if the error is that of devices that are not on this machine."""
+"""Words of `CostTable.error_of` for the error of devices that are not on this machine."""
 
 
 @dataclass(frozen=True, eq=False)

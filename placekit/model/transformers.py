@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 MAX_BLOCKS = 10_000
-"""Of a model: each is several ops of a problem."""
+"""Largest number of blocks of a model: each is several ops of a problem."""
 MAX_SIZE = 2**32
-"""Of any other number of a shape: products of these stay finite."""
+"""Largest value of any other number of a shape: products of these stay finite."""
 
 
 def attention_parameters(hidden: int, query_width: int, kv_width: int) -> int:
