@@ -12,6 +12,8 @@ multiples of a power of two that is small for their net: their sum is then exact
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,19 +68,20 @@ def flow_prices(
     num_edges = 0 if paths is None else len(paths[0])
     loss = 0.0 if paths is None else _surplus(*paths[:3], contraction.problem.graph.num_ops)
     price = np.stack([_rounded_down(flow, labels.net_offsets, TRIM * (1 - loss)) for flow in flow_s.T], axis=1)
-    op_of_pin = contraction.leader[labels.net_pins].tolist()
-    columns: list[list[tuple[int, int, float]]] = [[] for _ in labels.net_time_s]
-    net_of_pin = np.repeat(np.arange(len(labels.net_time_s)), np.diff(labels.net_offsets)).tolist()
-    for pin, k in zip(*(at.tolist() for at in np.nonzero(price)), strict=True):
-        columns[net_of_pin[pin]].append((k, op_of_pin[pin], float(price[pin, k])))
-    tensors: list[list[int]] = [[] for _ in range(contraction.num_nets)]
-    for t in np.flatnonzero(contraction.net_of_tensor >= 0).tolist():
-        tensors[contraction.net_of_tensor[t]].append(t)
-    nets = [PricedNet(tuple(tensors[n]), tuple(columns[n])) for n in range(len(tensors)) if columns[n]]
+    pins, label_of_price = np.nonzero(price)  # rising, so that those of a net are together
+    op_of_price = contraction.leader[labels.net_pins[pins]]
+    prices = list(zip(label_of_price.tolist(), op_of_price.tolist(), price[pins, label_of_price].tolist(), strict=True))
+    begin = np.searchsorted(pins, labels.net_offsets).tolist()
+    columns = [tuple(prices[first:end]) for first, end in pairwise(begin)]
+    tensors = np.argsort(contraction.net_of_tensor, kind="stable")  # those of no net, -1, come first
+    first_tensor = np.searchsorted(contraction.net_of_tensor[tensors], np.arange(contraction.num_nets + 1)).tolist()
+    in_net = pairwise(first_tensor)
+    numbers = tensors.tolist()
+    nets = [PricedNet(tuple(numbers[i:j]), column) for (i, j), column in zip(in_net, columns, strict=False) if column]
     edges = []
     if paths is not None:
         along = zip(*(column.tolist() for column in paths), strict=True)
-        edges = [PricedEdge(u, v, w * (1 - loss), tuple(columns[n]) if n >= 0 else ()) for u, v, w, n in along]
+        edges = [PricedEdge(u, v, w * (1 - loss), columns[n] if n >= 0 else ()) for u, v, w, n in along]
     one = ((1.0,),) * labels.num_labels
     return Prices(
         profile_of_device=tuple(labels.label_of_device.tolist()),
