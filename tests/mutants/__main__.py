@@ -13,7 +13,6 @@ import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
 
-os.environ["NUMBA_DISABLE_JIT"] = "1"  # what is compiled cannot be changed, and what is changed would be compiled
 from .drawing import draw
 from .trials import is_noticed, warm_up
 
@@ -43,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=SECONDS_PER_MUTANT, help="CPU seconds of each (default: 20)")
     parser.add_argument("--tests", nargs="+", type=Path, default=None, help="tests to run (default: those of the room)")
     given = parser.parse_args(arguments)
+    os.environ["NUMBA_DISABLE_JIT"] = "1"  # what is compiled cannot be changed, and what is changed would be compiled
     os.nice(5)
     paths = sorted(given.room.rglob("*.py")) if given.room.is_dir() else [given.room]
     seconds = warm_up(tests_of(given.room) if given.tests is None else given.tests, 20 * given.limit)

@@ -81,7 +81,7 @@ def draw(paths: list[Path], count: int, seed: int) -> Iterator[Mutant]:
 
 
 def _mutant(path: Path, operator: Any, occurrence: int) -> Mutant | None:
-    """Return a mutant; None if it is the same program, but for its annotations."""
+    """Return a mutant; None if it is the same program, but for what says nothing."""
     source = path.read_text()
     changed = mutate_code(source, operator(), occurrence)
     if _program(source) == _program(changed):
@@ -90,6 +90,9 @@ def _mutant(path: Path, operator: Any, occurrence: int) -> Mutant | None:
     matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
     _, i, _, j, _ = next(each for each in matcher.get_opcodes() if each[0] != "equal")
     return Mutant(path, i + 1, " ".join(old[i].split()), " ".join(new[j].split()), operator is RemoveRule, changed)
+
+
+_NOTHING = {ast.dump(statement) for statement in ast.parse("return None; return; pass").body}
 
 
 class _WithoutAnnotations(ast.NodeTransformer):
@@ -103,8 +106,15 @@ class _WithoutAnnotations(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.returns = None
+        if len(node.body) > 1 and ast.dump(node.body[-1]) in _NOTHING:  # a function that ends returns None
+            node.body.pop()
         node.decorator_list = [each for each in node.decorator_list if "njit" not in ast.dump(each)]  # none is compiled
         return self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword | None:
+        # `zip(..., strict=True)` says what holds anyway, like an assertion
+        is_strict = node.arg == "strict" and isinstance(node.value, ast.Constant)
+        return None if is_strict else self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         is_for_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
@@ -112,7 +122,7 @@ class _WithoutAnnotations(ast.NodeTransformer):
 
 
 def _program(source: str) -> str:
-    """Return the program of a source, as text: annotations are never looked at, and layout says nothing."""
+    """Return the program of a source, as text: without layout, annotations and what else no run depends on."""
     try:
         return ast.dump(_WithoutAnnotations().visit(ast.parse(source)))
     except SyntaxError:

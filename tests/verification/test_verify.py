@@ -156,6 +156,7 @@ def test_infeasibility_is_certified(machines: Problem) -> None:
         result, certificate = infeasible(problem)
         assert certificate is not None
         assert "by certificate" in verify(result, problem)["infeasible"].detail
+        assert certifies(certificate, 1e300, problem)  # where nothing is feasible, nothing is below any value
         without = dataclasses.replace(result, certificate=None)
         assert verify(without, problem)["infeasible"].outcome is Outcome.CHECKED
     wrong = dataclasses.replace(infeasible(small)[0], certificate=NoDevice(0))

@@ -1,0 +1,58 @@
+"""Mutation testing finds what tests do not notice, and its list of equivalents is of lines that there are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from mutants import __main__ as mutants
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ROOM = """
+def check(number):
+    if number > 9:
+        raise ValueError(number)
+
+def check_again(number):
+    if number > 9:
+        raise ValueError(number)
+"""
+TEST = """
+import pytest
+from placekit.tiny.rules import check, check_again
+
+def test_large_numbers_are_refused():
+    check(9)
+    check_again(9)
+    with pytest.raises(ValueError):
+        check(10)
+"""
+
+
+def test_a_rule_without_a_test_survives(tmp_path: Path) -> None:
+    """Of two removed rules one is noticed, and the other is printed with its place; the status says so."""
+    files = {"placekit/tiny/rules.py": ROOM, "placekit/__init__.py": "", "tests/tiny/test_rules.py": TEST}
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    command = [sys.executable, "-m", "tests.mutants", "placekit/tiny", "--mutants", "0"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines() == [
+        "survived: placekit/tiny/rules.py:8: 'raise ValueError(number)' -> 'pass'",
+        "2 drawn (2 of them removed rules), 1 killed, 0 equivalent, 1 survive",
+    ]
+
+
+def test_equivalents_are_of_lines_that_there_are() -> None:
+    """An entry whose line was changed, or is in its file twice, may hide what a test should notice."""
+    listed = tomllib.loads(Path(mutants.__file__).with_name("equivalent.toml").read_text())
+    assert len(mutants.equivalents()) == sum(len(each["mutants"]) for entries in listed.values() for each in entries)
+    for file, entries in listed.items():
+        lines = [" ".join(line.split()) for line in (ROOT / file).read_text().splitlines()]
+        assert [each["line"] for each in entries if lines.count(each["line"]) != 1] == [], file
