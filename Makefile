@@ -94,12 +94,12 @@ compile: venv  ## compile the kernels, once per version of their sources
 
 # one thread of torch and BLAS in each: two teams of threads would stand in each other's way
 tests: venv  ## unit, property and documentation tests, in two processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --max-worker-restart=0
 
 # the links make placekit/solvers of solvers, and coverage follows them back
 coverage: venv  ## run the tests, and print how many lines of every room they reach
 	@mkdir -p build
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --max-worker-restart=0 --cov --cov-report=
 	@for room in $(ROOMS); do \
 	  printf '%-12s %s %%\n' $$room "$$($(BIN)/coverage report --format=total --include="$$room/*")"; \
 	done | tee build/coverage.txt
