@@ -4,7 +4,7 @@ Of every method the best placement of each problem is executed, or every one, if
 devices are here: it is timed, or every tensor between its stages is compared with the whole model. Rows go to
 ``measured.jsonl`` in the folder of results, by the address of the case; what is there is not executed again. The same
 placement found by several methods is executed once. The lock that keeps other measurements of this machine away is
-that of :mod:`placekit.runtime.timing`; a measurement that other load disturbed says so.
+that of :mod:`placekit.runtime.timing.timing`; a measurement that other load disturbed says so.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.advice.decision import LEAST_GAIN
+from placekit.benchmarks.cases.plan import Job
 from placekit.benchmarks.circumstances import circumstances
-from placekit.benchmarks.plan import Job
 from placekit.benchmarks.store import Row, Store, append_row
 from placekit.benchmarks.together import measured_together
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.runtime.compare import PLACEMENT, PlacementTiming, time_placement
-from placekit.runtime.series import Estimate
-from placekit.runtime.timing import Timing, TimingSettings
-from placekit.solve.advice import LEAST_GAIN
+from placekit.runtime.timing.compare import PLACEMENT, PlacementTiming, time_placement
+from placekit.runtime.timing.series import Estimate
+from placekit.runtime.timing.timing import Timing, TimingSettings
 from placekit.training.problem import TrainingProblem
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def _executed(
     with_baselines: bool,
 ) -> Row:  # fmt: skip
     """Execute a placement in the way `how`, and return its row, or one that says why it cannot be executed."""
-    from placekit.io.read_model import read_model
+    from placekit.io.models.read_model import read_model
 
     assert job.model_file is not None  # `measurable` looks at that
     assert not isinstance(job.problem, TrainingProblem)
@@ -151,7 +151,7 @@ def _executed(
 def _checked(source: ModelSource, problem: Problem, placement: Placement, seed: int) -> Row:
     """Execute a placement stage by stage (OpenVINO in f32); return how far every tensor is from the whole model's."""
     from placekit.runtime.output_check import check_placement, in_f32
-    from placekit.runtime.plans import compile_plan, plan_stages
+    from placekit.runtime.stages.plans import compile_plan, plan_stages
 
     plan = plan_stages(source, placement, problem.platform)
     check = check_placement(compile_plan(in_f32(plan)), seed=seed)
@@ -195,9 +195,9 @@ def _judged(source: ModelSource, problem: Problem, placement: Placement, timing:
     device alone and of all cores as one device, of which one is chosen in one half of the rounds and measured in the
     other. Where the verdict advises the simplest way, the placement is executed.
     """
+    from placekit.advice.verdict import verdict
     from placekit.cost_models.openvino.devices import all_cores_of
     from placekit.cost_models.profiled import Profiled
-    from placekit.solve.verdict import verdict
 
     one = all_cores_of(problem.platform)
     whole = None

@@ -29,8 +29,8 @@ from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_links
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.excess import offer_first_answers
-from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 
 PATIENCE = 20
 """Starts in vain after which the search ends, unless there is a time limit or it is told another number."""

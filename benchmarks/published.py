@@ -19,14 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from placekit import __version__
 from placekit.cost_models.analytic import Analytic
-from placekit.cost_models.cards import LLAMA_CPP, UNKNOWN_PROCESSOR, Kernels, get_card, get_processor, parse_ram
-from placekit.cost_models.machines import Machine
+from placekit.cost_models.sheets.cards import LLAMA_CPP, UNKNOWN_PROCESSOR, Kernels, get_card, get_processor, parse_ram
+from placekit.cost_models.sheets.machines import Machine
 from placekit.io.atomic import write_text
 from placekit.language.decoder import get_decoder
 from placekit.language.description import ModelDescription
 from placekit.language.from_numbers import describe_decoder
-from placekit.language.given import Split, even_split, given_report
-from placekit.language.offload import with_offload
+from placekit.language.planning.given import Split, even_split, given_report
+from placekit.language.planning.offload import with_offload
 from placekit.language.report import ServingReport
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving

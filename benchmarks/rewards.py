@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.base import Progress
-from placekit.io.model import ModelSource
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import PlacekitError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives.evaluate import evaluate
-from placekit.runtime.contenders import Contender
-from placekit.runtime.series import Series, Timings
-from placekit.runtime.timed_process import Mode, TimedProcess
-from placekit.runtime.timing import Timing, TimingSettings
+from placekit.runtime.timing.contenders import Contender
+from placekit.runtime.timing.series import Series, Timings
+from placekit.runtime.timing.timed_process import Mode, TimedProcess
+from placekit.runtime.timing.timing import Timing, TimingSettings
 from placekit.solve.method import Method
 from placekit.solve.registry import get_method
 

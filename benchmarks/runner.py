@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from placekit.benchmarks.plan import Case, Job
-from placekit.benchmarks.solve_case import failed_row, solve_case
+from placekit.benchmarks.cases.plan import Case, Job
+from placekit.benchmarks.cases.solve_case import failed_row, solve_case
 from placekit.benchmarks.store import Store, append_row
 
 logger = logging.getLogger(__name__)

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from placekit.benchmarks.cases.plan import Job
 from placekit.benchmarks.circumstances import circumstances
-from placekit.benchmarks.plan import Job
 from placekit.benchmarks.store import Row
-from placekit.io.read_model import read_model
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.runtime.baselines import baselines
-from placekit.runtime.contenders import Contender, Executor, Placed, singles
-from placekit.runtime.series import Estimate, Series
-from placekit.runtime.timing import Timing, TimingSettings
+from placekit.runtime.timing.baselines import baselines
+from placekit.runtime.timing.contenders import Contender, Executor, Placed, singles
+from placekit.runtime.timing.series import Estimate, Series
+from placekit.runtime.timing.timing import Timing, TimingSettings
 
 logger = logging.getLogger(__name__)
 

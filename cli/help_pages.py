@@ -33,8 +33,12 @@ COMMANDS = {
     "warm-up": "Compile all kernels, so that no first solve waits for them.",
 }
 """Every command, which is the function of that name, and what it does."""
-MODULES = {"profile": "measure", "calibrate": "measure", "time": "measure", "problem": "task"}
-"""Modules of commands that share one; any other command is in the module of its name."""
+MODULES = {
+    **dict.fromkeys(("profile", "calibrate", "time"), "cli.commands.measure"),
+    "problem": "cli.inputs.task",
+    "llm": "language.commands.llm",
+}
+"""Modules of commands elsewhere; any other command is in ``cli.commands``, in the module of its name."""
 FIRST = {
     "placekit devices": "see this machine",
     "placekit zoo resnet50 -o resnet50.xml": "make a model",
@@ -81,7 +85,9 @@ class TableOfCommands(TyperGroup):
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             name = cmd_name.replace("-", "_")
             alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-            command = with_options(getattr(import_module(f"placekit.cli.{MODULES.get(cmd_name, name)}"), name))
+            command = with_options(
+                getattr(import_module(f"placekit.{MODULES.get(cmd_name, f'cli.commands.{name}')}"), name)
+            )
             alone.command(cmd_name, cls=PanelCommand)(command)
             self.commands[cmd_name] = typer.main.get_command(alone)
         return self.commands.get(cmd_name)

@@ -13,7 +13,7 @@ import typer
 
 from placekit.cli.console import take_stdout
 from placekit.cli.parameters import COMMON, OUTPUT, PLATFORM, SEARCH, option, shared
-from placekit.io.platform_toml import parse_memory
+from placekit.io.files.platform_toml import parse_memory
 from placekit.io.reading import read_text
 from placekit.model.errors import InvalidFileError, InvalidProblemError, did_you_mean
 from placekit.solve.result import Status

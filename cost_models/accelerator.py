@@ -45,7 +45,7 @@ from placekit.model.graph import DYNAMIC, OpGraph
 from placekit.model.platform import Device, Link, Platform
 
 if TYPE_CHECKING:
-    from placekit.io.model import ModelSource
+    from placekit.io.models.model import ModelSource
 
 REORDERING_TYPES = frozenset({
     "Broadcast", "Concat", "Convert", "CumSum", "Pad", "Range", "ScatterNDUpdate", "ScatterUpdate", "ShapeOf",
@@ -61,10 +61,10 @@ RATIOS: Mapping[str, float] = MappingProxyType(
 )
 """Speed of the accelerator over the CPU's by class of op type, before the fit.
 
-The order is that of the device table (:mod:`placekit.cost_models.device_table`): an integrated GPU there has 2.7 times
-the dense and 1.7 times the depthwise rate of eight cores, and 0.7 times their memory bandwidth, which is what bounds
-elementwise ops, pooling and normalisation. Reordering and lookups are bandwidth-bound with poor coalescing; half of the
-bandwidth is a customary estimate.
+The order is that of the device table (:mod:`placekit.cost_models.sheets.device_table`): an integrated GPU there has 2.7
+times the dense and 1.7 times the depthwise rate of eight cores, and 0.7 times their memory bandwidth, which is what
+bounds elementwise ops, pooling and normalisation. Reordering and lookups are bandwidth-bound with poor coalescing; half
+of the bandwidth is a customary estimate.
 """
 
 LAUNCH_S = 3e-6

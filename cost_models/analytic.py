@@ -9,7 +9,7 @@ on a device with the sustained rates :math:`P_c` for the classes of ops (dense, 
 outputs, each once. Ops that only rename data are free (:mod:`placekit.cost_models.op_classes`), and so is rounding to
 few bits. Dense ops of a model that was read from a file have the rate of the numbers that they multiply: 8-bit integers
 where the device has them, else floats; floats move in as many bits as the device computes with. The rates come from
-:mod:`placekit.cost_models.device_table`. On one server core the FLOPs alone explain the measured op times with a
+:mod:`placekit.cost_models.sheets.device_table`. On one server core the FLOPs alone explain the measured op times with a
 correlation of 0.88 to 0.96 of their logarithms: a stand-in for measurements, not their equal.
 
 Runtimes fuse elementwise ops into the convolution or matrix product before them. With `fuse` (the default) a chain of
@@ -33,8 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.base import Progress, graph_of, report
-from placekit.cost_models.cards import GENERAL, Kernels
-from placekit.cost_models.device_table import DeviceSpec, get_spec, guess_spec, spec_from_values
 from placekit.cost_models.kind_profile import anchors_of
 from placekit.cost_models.memory_model import op_memory
 from placekit.cost_models.op_classes import (
@@ -45,15 +43,17 @@ from placekit.cost_models.op_classes import (
     QUANTIZE_TYPES,
     VIEW_TYPES,
 )
-from placekit.io.number_types import INT8
+from placekit.cost_models.sheets.cards import GENERAL, Kernels
+from placekit.cost_models.sheets.device_table import DeviceSpec, get_spec, guess_spec, spec_from_values
+from placekit.io.models.number_types import INT8
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import DYNAMIC, OpGraph
 from placekit.model.reprs import short_repr
 
 if TYPE_CHECKING:
-    from placekit.io.model import ModelSource
-    from placekit.io.number_types import NumberTypes
+    from placekit.io.models.model import ModelSource
+    from placekit.io.models.number_types import NumberTypes
     from placekit.model.platform import Platform
 
 _FLOAT_BITS = {"f32": 32, "f16": 16, "bf16": 16}
@@ -67,7 +67,7 @@ class Analytic:
     ----------
     specs
         Spec by kind of device: a name of the device table, or a `DeviceSpec`. Kinds that are not listed are guessed
-        (see :func:`~placekit.cost_models.device_table.guess_spec`).
+        (see :func:`~placekit.cost_models.sheets.device_table.guess_spec`).
     fuse
         True to put elementwise ops into the group of the convolution or matrix product before them.
     kernels

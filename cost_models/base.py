@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from placekit.cost_models.kind_profile import KindProfile
-    from placekit.io.model import ModelSource
+    from placekit.io.models.model import ModelSource
     from placekit.model.costs import CostTable
     from placekit.model.graph import OpGraph
     from placekit.model.platform import Device, Link, Platform

@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.analytic import Analytic, roofline
-from placekit.cost_models.cards import GENERAL
-from placekit.cost_models.device_table import DeviceSpec, guess_spec
+from placekit.cost_models.sheets.cards import GENERAL
+from placekit.cost_models.sheets.device_table import DeviceSpec, guess_spec
 from placekit.model.errors import DeviceUnavailableError, UnknownNameError
 
 if TYPE_CHECKING:
     from placekit.cost_models.base import Backend
-    from placekit.io.number_types import NumberTypes
+    from placekit.io.models.number_types import NumberTypes
     from placekit.model.graph import OpGraph
     from placekit.model.platform import Device, Platform
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
-    from placekit.io.model import ModelSource
+    from placekit.io.models.model import ModelSource
     from placekit.model.platform import Platform
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.base import graph_of
 from placekit.cost_models.op_classes import VIEW_TYPES
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.graph import OpGraph
 from placekit.model.memory import MemoryBlocks, positions
 

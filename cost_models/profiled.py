@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.analytic import roofline
 from placekit.cost_models.base import Backend, Progress
-from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.described import anchor_of, described_specs
-from placekit.cost_models.device_table import DeviceSpec
-from placekit.cost_models.executor_costs import executor_costs
 from placekit.cost_models.kind_profile import KindProfile, on_anchors
-from placekit.cost_models.measuring import LoadMeter, measuring
+from placekit.cost_models.measured.cache import ProfileCache
+from placekit.cost_models.measured.executor_costs import executor_costs
+from placekit.cost_models.measured.measuring import LoadMeter, measuring
+from placekit.cost_models.measured.stage_costs import HAND_OVER
 from placekit.cost_models.memory_model import op_memory
 from placekit.cost_models.openvino.groups import join_groups
 from placekit.cost_models.openvino.machine import cpu_name, running_on, usable_cores
-from placekit.cost_models.stage_costs import HAND_OVER
+from placekit.cost_models.sheets.device_table import DeviceSpec
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
@@ -38,7 +38,7 @@ from placekit.model.platform import Device, Link, Platform
 if TYPE_CHECKING:
     import openvino
 
-    from placekit.io.model import ModelSource
+    from placekit.io.models.model import ModelSource
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Profiled:
     An op's memory is its weights plus its output tensors. A tensor's transfer time comes from the link of the kind:
     given by the platform, else measured; a host has none, but converts some tensors where they enter or leave, which is
     measured, too (:mod:`placekit.cost_models.openvino.hand_over`). What a pipeline takes for a call of a stage and for
-    a handover is among the ops and the transfers (:mod:`placekit.cost_models.executor_costs`).
+    a handover is among the ops and the transfers (:mod:`placekit.cost_models.measured.executor_costs`).
 
     The error of a kind stands in the provenance: that of several measurements from their differences, that of one from
     the spread of its repetitions. If other load took more than `max_foreign_load` even of the quietest measurement, the

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidProblemError, UnknownNameError, did_you_mean
-from placekit.solve.plugins import OpenTable, load_class
+from placekit.plugins import OpenTable, load_class
 
 if TYPE_CHECKING:
     from placekit.cost_models.base import CostModel

@@ -18,7 +18,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 import placekit as pk
-from placekit.io.schemas import SCHEMAS, json_schema
+from placekit.io.files.schemas import SCHEMAS, json_schema
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

@@ -48,18 +48,18 @@ from torch import Tensor
 
 import placekit as pk
 from placekit.benchmarks.generators.drawn import draw_problem
-from placekit.io.problem_json import read_problem, write_problem
-from placekit.io.result_json import read_result, write_result
-from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint, write_checkpoint
+from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.io.files.result_json import read_result, write_result
 from placekit.learned.environment import Environment
 from placekit.learned.imitation.inputs import OBJECTIVES, Batch, Inputs, collate, inputs_of
 from placekit.learned.imitation.method import Imitation, ImitationLearner, ImitationMethodParams
 from placekit.learned.imitation.network import Scores, sum_rows
-from placekit.learned.journal import Journal
 from placekit.learned.learner import Lessons
 from placekit.learned.method import apply_weights, policy_path, seeded_learner
-from placekit.learned.threads import one_thread
-from placekit.learned.training import Metrics, Training, train
+from placekit.learned.training.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint, write_checkpoint
+from placekit.learned.training.journal import Journal
+from placekit.learned.training.loop import Metrics, Training, train
+from placekit.learned.training.threads import one_thread
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import all_by, number_by_first, topological_order
 from placekit.learned.kernels import SharedMemory, batch_infeasibility, batch_shared_excess, line_up
 from placekit.learned.rewards import Reward, RewardStopped
 from placekit.model.contiguity import Contiguity, edges_along_order
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.model.graph import all_by, number_by_first, topological_order
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import BatchScore

@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import distinct, sum_by
 from placekit.kernels import njit
 from placekit.learned.vocabulary import UNKNOWN_TYPE, type_columns
-from placekit.model.graph import OpGraph, distinct, sum_by
+from placekit.model.graph import OpGraph
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.arrays import csr_offsets
 from placekit.objectives.makespan.instance import instance_of

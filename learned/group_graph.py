@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from placekit.arrays import distinct
 from placekit.learned.environment import Environment
 from placekit.learned.features import group_edges, group_means, group_sums, op_features
-from placekit.model.graph import distinct
 from placekit.model.problem import Problem
 
 _LEAST = 1e-3

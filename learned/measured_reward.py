@@ -1,8 +1,8 @@
 """Rewards from the devices themselves: placements are compiled and timed instead of judged.
 
 Every placement runs in a process of its own that can be killed, and for a short time only; measurements are cached by
-content (:mod:`placekit.runtime.timing`). Short measurements are noisy, and the best of many is the luckiest: at the end
-the best few are measured once more, longer, in turns with every device alone.
+content (:mod:`placekit.runtime.timing.timing`). Short measurements are noisy, and the best of many is the luckiest: at
+the end the best few are measured once more, longer, in turns with every device alone.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.learned.rewards import RewardStopped
 from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.runtime.contenders import Executor, Placed, singles
-from placekit.runtime.series import Estimate, Quantity, Series
-from placekit.runtime.splits import sample_s
-from placekit.runtime.timing import Timing, TimingSettings
+from placekit.runtime.timing.contenders import Executor, Placed, singles
+from placekit.runtime.timing.series import Estimate, Quantity, Series
+from placekit.runtime.timing.splits import sample_s
+from placekit.runtime.timing.timing import Timing, TimingSettings
 from placekit.solve.stop import StopReason
 
 _LOGGER = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Base of learned methods: environment, training, checkpoints and answers around a learner.
 
 A learned method is one subclass of `LearnedMethod` that names its parameters and its learner. Everything that `solve`
-and ``placekit learn`` ask of it is here; the loop itself is :func:`placekit.learned.training.train`.
+and ``placekit learn`` ask of it is here; the loop itself is :func:`placekit.learned.training.loop.train`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, problem_digest, read_checkpoint, write_checkpoint
 from placekit.learned.environment import Environment
-from placekit.learned.journal import Journal
 from placekit.learned.learner import Learner, TrainingParams
-from placekit.learned.pace import Pace, out_of_time
 from placekit.learned.rewards import RewardStopped
-from placekit.learned.threads import one_thread
-from placekit.learned.training import Metrics, Training, train
+from placekit.learned.training.checkpoint import (
+    ANY_DEVICES,
+    Checkpoint,
+    problem_digest,
+    read_checkpoint,
+    write_checkpoint,
+)
+from placekit.learned.training.journal import Journal
+from placekit.learned.training.loop import Metrics, Training, train
+from placekit.learned.training.pace import Pace, out_of_time
+from placekit.learned.training.threads import one_thread
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_links
 from placekit.solve.registry import get_method
 from placekit.solve.stop import MaxRuntime, StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.excess import offer_first_answers
-from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 
 if TYPE_CHECKING:
     from placekit.learned.measured_reward import MeasuredReward

@@ -14,13 +14,13 @@ from typing import Any, Self
 
 import torch
 
-from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.learner import Learner
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, policy_path, seeded_learner
-from placekit.learned.pace import out_of_time
 from placekit.learned.rewards import RewardStopped
-from placekit.learned.threads import one_thread
+from placekit.learned.training.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint
+from placekit.learned.training.pace import out_of_time
+from placekit.learned.training.threads import one_thread
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run

@@ -17,6 +17,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import placekit.interrupts  # noqa: F401  # before all that takes its time
+from placekit.advice.explain import Explanation as Explanation
+from placekit.advice.explain import explain as explain
+from placekit.advice.verdict import verdict as verdict
 from placekit.model.contiguity import Contiguity as Contiguity
 from placekit.model.costs import CostTable as CostTable
 from placekit.model.errors import PlacekitError as PlacekitError
@@ -39,21 +42,18 @@ from placekit.objectives import Throughput as Throughput
 from placekit.objectives import register_objective as register_objective
 from placekit.objectives.evaluate import Evaluation as Evaluation
 from placekit.objectives.evaluate import evaluate as evaluate
-from placekit.solve.advice import Verdict as Verdict
-from placekit.solve.explain import Explanation as Explanation
-from placekit.solve.explain import explain as explain
 from placekit.solve.method import Method as Method
 from placekit.solve.method import Run as Run
 from placekit.solve.result import Result as Result
 from placekit.solve.result import Status as Status
 from placekit.solve.solve import solve as solve
+from placekit.solve.split_verdict import Verdict as Verdict
 from placekit.solve.stop import MaxIterations as MaxIterations
 from placekit.solve.stop import MaxMemory as MaxMemory
 from placekit.solve.stop import MaxRuntime as MaxRuntime
 from placekit.solve.stop import NoImprovement as NoImprovement
 from placekit.solve.stop import StopReason as StopReason
 from placekit.solve.stop import TargetGap as TargetGap
-from placekit.solve.verdict import verdict as verdict
 
 if TYPE_CHECKING:
     from placekit.benchmarks.generators.shops import parse_job_shop as parse_job_shop
@@ -61,28 +61,28 @@ if TYPE_CHECKING:
     from placekit.cost_models.openvino.devices import core_groups as core_groups
     from placekit.cost_models.profiled import Profiled as Profiled
     from placekit.cost_models.registry import register_cost_model as register_cost_model
-    from placekit.io.costs_json import read_costs as read_costs
-    from placekit.io.costs_json import write_costs as write_costs
-    from placekit.io.model import ModelSource as ModelSource
-    from placekit.io.placement_json import read_placement as read_placement
-    from placekit.io.placement_json import write_placement as write_placement
-    from placekit.io.platform_toml import read_platform as read_platform
-    from placekit.io.problem_json import read_problem as read_problem
-    from placekit.io.problem_json import write_problem as write_problem
-    from placekit.io.read_model import read_model as read_model
-    from placekit.io.result_json import read_result as read_result
-    from placekit.io.result_json import write_result as write_result
-    from placekit.io.workload_json import read_workload as read_workload
-    from placekit.io.workload_json import write_workload as write_workload
+    from placekit.io.files.costs_json import read_costs as read_costs
+    from placekit.io.files.costs_json import write_costs as write_costs
+    from placekit.io.files.placement_json import read_placement as read_placement
+    from placekit.io.files.placement_json import write_placement as write_placement
+    from placekit.io.files.platform_toml import read_platform as read_platform
+    from placekit.io.files.problem_json import read_problem as read_problem
+    from placekit.io.files.problem_json import write_problem as write_problem
+    from placekit.io.files.result_json import read_result as read_result
+    from placekit.io.files.result_json import write_result as write_result
+    from placekit.io.files.workload_json import read_workload as read_workload
+    from placekit.io.files.workload_json import write_workload as write_workload
+    from placekit.io.models.model import ModelSource as ModelSource
+    from placekit.io.models.read_model import read_model as read_model
     from placekit.language.decoder import Decoder as Decoder
     from placekit.language.model import model_task as model_task
     from placekit.language.report import serving_report as serving_report
     from placekit.language.serving import Serving as Serving
     from placekit.language.task import decoder_task as decoder_task
     from placekit.pytorch.source import read_torch as read_torch
-    from placekit.runtime.compare import time_placement as time_placement
-    from placekit.runtime.timing import Timing as Timing
-    from placekit.runtime.timing import TimingSettings as TimingSettings
+    from placekit.runtime.timing.compare import time_placement as time_placement
+    from placekit.runtime.timing.timing import Timing as Timing
+    from placekit.runtime.timing.timing import TimingSettings as TimingSettings
     from placekit.solve.builder import Model as Model
     from placekit.solve.registry import register_method as register_method
     from placekit.solvers.training_plan.solve import solve_plan as solve_plan
@@ -172,22 +172,22 @@ _HOMES = {
     "cost_models.openvino.devices": ("core_groups",),
     "cost_models.profiled": ("Profiled",),
     "cost_models.registry": ("register_cost_model",),
-    "io.costs_json": ("read_costs", "write_costs"),
-    "io.model": ("ModelSource",),
-    "io.read_model": ("read_model",),
-    "io.placement_json": ("read_placement", "write_placement"),
-    "io.platform_toml": ("read_platform",),
-    "io.problem_json": ("read_problem", "write_problem"),
-    "io.result_json": ("read_result", "write_result"),
-    "io.workload_json": ("read_workload", "write_workload"),
+    "io.files.costs_json": ("read_costs", "write_costs"),
+    "io.models.model": ("ModelSource",),
+    "io.models.read_model": ("read_model",),
+    "io.files.placement_json": ("read_placement", "write_placement"),
+    "io.files.platform_toml": ("read_platform",),
+    "io.files.problem_json": ("read_problem", "write_problem"),
+    "io.files.result_json": ("read_result", "write_result"),
+    "io.files.workload_json": ("read_workload", "write_workload"),
     "language.decoder": ("Decoder",),
     "language.report": ("serving_report",),
     "language.serving": ("Serving",),
     "language.model": ("model_task",),
     "language.task": ("decoder_task",),
     "pytorch.source": ("read_torch",),
-    "runtime.compare": ("time_placement",),
-    "runtime.timing": ("Timing", "TimingSettings"),
+    "runtime.timing.compare": ("time_placement",),
+    "runtime.timing.timing": ("Timing", "TimingSettings"),
     "solve.builder": ("Model",),
     "solve.registry": ("register_method",),
     "solvers.training_plan.solve": ("solve_plan",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.runtime.timed_process import Burst, Mode
+from placekit.runtime.timing.timed_process import Burst, Mode
 
 
 class Process:

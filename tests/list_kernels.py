@@ -25,8 +25,8 @@ from placekit import kernels
 from placekit.benchmarks.generators.families import generate
 from placekit.kernels import LEARNED, LIST, MORE, TRAINING_PLAN, used
 from placekit.objectives import get_objective
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.registry import METHODS, get_method
-from placekit.solve.relaxed import why_not
 from placekit.zoo.builder import build
 
 GROUPS = (

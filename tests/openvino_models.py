@@ -11,8 +11,8 @@ import openvino as ov
 import pytest
 from openvino import opset13 as opset
 
-from placekit.io.model import ModelSource
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.read_model import read_model
 
 
 def constant(values: Any, dtype: Any = np.float32) -> Any:

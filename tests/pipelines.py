@@ -14,12 +14,12 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.plans import compile_plan, plan_stages
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.pipelines.pipeline import Pipeline
+from placekit.runtime.stages.plans import compile_plan, plan_stages
+from placekit.runtime.stages.stage_plan import StagePlan
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 

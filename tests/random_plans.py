@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from openvino import opset13 as opset
 from pipelines import F32
 
-from placekit.io.model import ModelSource
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.read_model import read_model
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.plans import plan_stages
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.stages.plans import plan_stages
+from placekit.runtime.stages.stage_plan import StagePlan
 
 EVERY_OP = "every-op"
 KINDS: tuple[int | str, ...] = (1, 3, 10, 30, EVERY_OP)

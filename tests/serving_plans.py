@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from placekit.language.plan import ServingPlan, Solve, fastest, plans
+from placekit.language.planning.plan import ServingPlan, Solve, fastest, plans
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.task import LanguageTask
 

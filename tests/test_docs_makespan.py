@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import placekit as pk
-from placekit.io.schemas import json_schema
+from placekit.io.files.schemas import json_schema
 
 PAGE = (Path(__file__).parents[1] / "docs" / "makespan.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from strategies import examples, problems, teamed_problems
 
 import placekit as pk
-from placekit.cli.explain import sentences
+from placekit.advice.alternatives import alternatives_of
+from placekit.advice.changes import GIB, changes
+from placekit.advice.explain import Explanation, explain
+from placekit.advice.rules import rules_of
+from placekit.advice.worth import without_device
+from placekit.cli.commands.explain import sentences
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, OffloadLatency, Throughput
 from placekit.objectives.evaluate import evaluate
-from placekit.solve.alternatives import alternatives_of
-from placekit.solve.changes import GIB, changes
-from placekit.solve.explain import Explanation, explain
 from placekit.solve.result import SOLVER_TOLERANCE
-from placekit.solve.rules import rules_of
-from placekit.solve.worth import without_device
 
 
 def chain(num_devices: int = 2, memory_bytes: float | None = None, **fields: object) -> Problem:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from strategies import graphs
 
+from placekit.arrays import number_by_first, sum_by, topological_order
 from placekit.model.errors import InvalidGraphError
-from placekit.model.graph import OpGraph, number_by_first, sum_by, topological_order
+from placekit.model.graph import OpGraph
 
 
 def line(**changes: object) -> OpGraph:

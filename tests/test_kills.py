@@ -19,10 +19,10 @@ import pytest
 
 import placekit as pk
 from placekit.benchmarks.store import read_lines
-from placekit.cost_models.cache import ProfileCache
-from placekit.io.placement_json import read_placement
-from placekit.io.problem_json import read_problem
-from placekit.io.result_json import read_result
+from placekit.cost_models.measured.cache import ProfileCache
+from placekit.io.files.placement_json import read_placement
+from placekit.io.files.problem_json import read_problem
+from placekit.io.files.result_json import read_result
 from placekit.model.errors import InvalidFileError
 
 COMMON = """
@@ -39,7 +39,7 @@ def problem(scale=1.0, num_ops=300):
 """
 
 SOLVE = """
-from placekit.cli.files import OutputFiles
+from placekit.cli.output.files import OutputFiles
 made = problem()
 answers = [pk.solve(made, f"single:cpu.{device}") for device in (0, 1)]
 files = OutputFiles.of(Path("x.json"), folder / "x.placement.json")
@@ -50,7 +50,7 @@ for number in itertools.count():
 """
 
 PROBLEM = """
-from placekit.io.problem_json import write_problem
+from placekit.io.files.problem_json import write_problem
 made = [problem(1.0), problem(2.0)]
 write_problem(made[0], folder / "x.json")
 print("ready", flush=True)
@@ -59,7 +59,7 @@ for number in itertools.count():
 """
 
 PROFILE = """
-from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.measured.cache import ProfileCache
 cache = ProfileCache(folder)
 print("ready", flush=True)
 for number in itertools.count():
@@ -114,7 +114,7 @@ def check_bench(folder: Path) -> None:
 
 def check_learn(folder: Path) -> None:
     """Ask for a whole checkpoint, if there is one."""
-    from placekit.learned.checkpoint import read_checkpoint
+    from placekit.learned.training.checkpoint import read_checkpoint
 
     if (folder / "x.pt").exists():
         assert read_checkpoint(folder / "x.pt").training is not None
@@ -173,8 +173,8 @@ def test_two_processes_share_a_cache(tmp_path: Path) -> None:
 
 FULL = """
 import resource
-from placekit.cli.files import OutputFiles
-from placekit.io.problem_json import write_problem
+from placekit.cli.output.files import OutputFiles
+from placekit.io.files.problem_json import write_problem
 from placekit.model.errors import PlacekitError
 made = problem()
 old, new = (pk.solve(made, f"single:cpu.{device}") for device in (0, 1))
@@ -226,7 +226,9 @@ def test_a_read_only_or_garbage_cache_saves_nothing_and_harms_nothing(
 ) -> None:
     """What cannot be read is measured again, what cannot be written is not kept, and both are told."""
     cache = ProfileCache(tmp_path)
-    monkeypatch.setattr(logging.getLogger("placekit.cost_models.cache"), "disabled", False)  # by what others imported
+    monkeypatch.setattr(
+        logging.getLogger("placekit.cost_models.measured.cache"), "disabled", False
+    )  # by what others imported
     caplog.set_level(logging.WARNING, logger="placekit")
     for garbage in (b"", b"PK\x03\x04", os.urandom(3000), b"[" * 100_000):
         cache.path("entry").parent.mkdir(exist_ok=True)

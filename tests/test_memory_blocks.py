@@ -10,11 +10,11 @@ from oracle import brute_force, held_bytes, is_feasible, team_brute_force
 from strategies import blocked, examples, problems, teamed_problems
 
 import placekit as pk
-from placekit.io.problem_json import problem_from_dict, problem_to_dict
+from placekit.io.files.problem_json import problem_from_dict, problem_to_dict
 from placekit.model.errors import InvalidProblemError
 from placekit.model.memory import MemoryBlocks, positions
 from placekit.solve import registry
-from placekit.solve.relaxed import why_not
+from placekit.solve.lifting.relaxed import why_not
 from placekit.verification.verify import verify
 
 

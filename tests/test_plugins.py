@@ -20,10 +20,10 @@ import pytest
 from numpy.typing import NDArray
 
 import placekit as pk
+from placekit.arrays import sum_by
 from placekit.cli.main import main
 from placekit.cost_models.registry import COST_MODELS, get_cost_model
 from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
-from placekit.model.graph import sum_by
 from placekit.objectives import OBJECTIVES, fastest_class_s, get_objective
 from placekit.solve.registry import METHODS, get_method
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.arrays import number_by_first
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.graph import number_by_first
 
 
 def test_classes_join_colocation_and_fused_groups(diamond: pk.Problem) -> None:

@@ -14,15 +14,16 @@ from oracle import brute_force, team_brute_force
 from strategies import examples, problems, teamed_problems
 
 import placekit as pk
+from placekit.advice.alternatives import alternatives_of, form_of
+from placekit.advice.decision import LEAST_GAIN, Accuracy, Evidence, decide
+from placekit.advice.verdict import ELSEWHERE, HERE, serial_latency_s, verdict
 from placekit.model.costs import CostTable
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.objectives.evaluate import evaluate
-from placekit.runtime.compare import PlacementTiming
-from placekit.solve.advice import LEAST_GAIN, NOT_KNOWN, Accuracy, Evidence, decide
-from placekit.solve.alternatives import Alternative, alternatives_of, form_of
-from placekit.solve.verdict import ELSEWHERE, HERE, serial_latency_s, verdict
+from placekit.runtime.timing.compare import PlacementTiming
+from placekit.solve.split_verdict import NOT_KNOWN, Alternative
 
 MS = 1e-3
 
@@ -345,7 +346,7 @@ def test_the_choice_is_the_simplest_within_the_error(problem: Problem) -> None:
 
 def test_a_simpler_placement_that_is_as_good_is_the_answer() -> None:
     """A split that gains nothing over one device gives way to the device."""
-    from placekit.cli.verdicts import with_verdict
+    from placekit.cli.output.verdicts import with_verdict
 
     problem = chain([[2 * MS], [3 * MS]], {"cpu": 2}, objective=SerialLatency())
     split = replace(pk.solve(problem, "enumerate"), placement=Placement.of(problem, [0, 1]))
@@ -358,7 +359,7 @@ def test_a_simpler_placement_that_is_as_good_is_the_answer() -> None:
 
 def test_a_simpler_placement_that_meets_the_bound_is_optimal() -> None:
     """What takes the place of an answer that was not proven has the words that its own gap deserves."""
-    from placekit.cli.verdicts import with_verdict
+    from placekit.cli.output.verdicts import with_verdict
 
     problem = chain([[2 * MS], [2 * MS]], {"cpu": 2}, objective=pk.Throughput(teams="equal"))
     proven = pk.solve(problem, "auto")
@@ -378,8 +379,8 @@ def measured(rates: dict[str, list[float]]) -> pk.Verdict:
 
 def timed(rates: dict[str, list[float]]) -> PlacementTiming:
     """Return a timing of the split of `TWO` with these samples per second."""
-    from placekit.cost_models.stage_costs import predict, stage_costs
-    from placekit.runtime.series import Series, Timings
+    from placekit.cost_models.measured.stage_costs import predict, stage_costs
+    from placekit.runtime.timing.series import Series, Timings
 
     def series(name: str, values: list[float]) -> Series:
         rounds = np.arange(len(values))

@@ -23,6 +23,8 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from placekit.arrays import sum_by
+from placekit.benchmarks.cases.suite_schema import DrawEntry, ModelEntry
 from placekit.benchmarks.generators.architectures import ARCHITECTURES
 from placekit.benchmarks.generators.families import (
     HOST_SLOWNESS,
@@ -32,9 +34,8 @@ from placekit.benchmarks.generators.families import (
     generate,
     on_accelerators,
 )
-from placekit.benchmarks.suite_schema import DrawEntry, ModelEntry
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.graph import OpGraph, sum_by
+from placekit.model.graph import OpGraph
 from placekit.model.platform import Link
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective, SerialLatency, Throughput

@@ -17,11 +17,12 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import sum_by
 from placekit.benchmarks.generators import shapes
 from placekit.benchmarks.generators.shapes import Topology
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.graph import OpGraph, sum_by
+from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Link, Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Objective, Throughput

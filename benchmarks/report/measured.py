@@ -9,7 +9,7 @@ from placekit.benchmarks.report.formats import NOTHING, count, milliseconds, per
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import Table, Titled
 from placekit.benchmarks.store import Row
-from placekit.solve.advice import NOT_KNOWN
+from placekit.solve.split_verdict import NOT_KNOWN
 
 
 def outputs(source: Source) -> Titled:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import linregress
 
+from placekit.benchmarks.cases.suite_schema import TRAINING_PLAN
 from placekit.benchmarks.report.formats import NOTHING, count, milliseconds, percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of, runtime_s
 from placekit.benchmarks.report.measured import measured, outputs, prediction, timing, verdicts
@@ -21,7 +22,6 @@ from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import CLOSE, Table, Titled
 from placekit.benchmarks.statistics import mean_interval, time_to_gap_s
 from placekit.benchmarks.store import Row
-from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.model.errors import InvalidFileError
 from placekit.solve.registry import METHODS
 from placekit.solve.result import Status

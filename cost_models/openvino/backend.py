@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from placekit.cost_models.base import Progress
     from placekit.cost_models.kind_profile import KindProfile
-    from placekit.io.model import ModelSource
+    from placekit.io.models.model import ModelSource
     from placekit.model.platform import Device, Link
 
 

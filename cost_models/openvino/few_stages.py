@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.io.openvino_graph import STATEFUL
-from placekit.model.graph import OpGraph, number_by_first, topological_order
+from placekit.arrays import number_by_first, topological_order
+from placekit.io.models.openvino_graph import STATEFUL
+from placekit.model.graph import OpGraph
 
 NO_STAGE = -1
 """Stage of a Parameter or Result, which are the ends of the model and not work."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import OpGraph, components, number_by_first
+from placekit.arrays import components, number_by_first
+from placekit.model.graph import OpGraph
 
 if TYPE_CHECKING:
     import openvino

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from placekit.io.openvino_graph import ALWAYS_PLACED, STATEFUL, short_reason
+from placekit.arrays import topological_order
+from placekit.io.models.openvino_graph import ALWAYS_PLACED, STATEFUL, short_reason
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.model.graph import topological_order
 
 if TYPE_CHECKING:
     import openvino

@@ -42,8 +42,8 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding  # rows by index; the gradient of [] is slower
 from torch_geometric.utils import scatter
 
+from placekit.arrays import sum_by
 from placekit.learned.doppler.episodes import FEATURES
-from placekit.model.graph import sum_by
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
 

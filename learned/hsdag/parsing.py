@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import all_by, components, distinct, number_by_first, topological_order
 from placekit.learned.features import group_edges, group_sums
-from placekit.model.graph import all_by, components, distinct, number_by_first, topological_order
 from placekit.model.problem import Problem
 
 _NEGLIGIBLE = 0.01  # share of the mean transfer below which seconds do not count

@@ -23,12 +23,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import csr_lists, sum_by
 from placekit.learned.environment import Environment
 from placekit.learned.imitation.decoding import Decoder
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.kernels import refine_loads, refine_makespan
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import csr_lists, sum_by
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.arrays import MakespanInstance, csr_offsets, frozen
 from placekit.objectives.makespan.instance import instance_of

@@ -22,7 +22,7 @@ from placekit.exports.blocks import BlockStage, block_placement, block_stages
 from placekit.exports.kept import require_kept
 from placekit.exports.llama_cpp import llama_cpp_arguments
 from placekit.exports.runtime_arguments import RuntimeArguments, visible_devices
-from placekit.model.block_paths import BEFORE, BEHIND
+from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.block_paths import BEFORE, BEHIND, BLOCK, block_numbers, block_stacks
+from placekit.model.blocks.block_paths import BEFORE, BEHIND, BLOCK, block_numbers, block_stacks
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement

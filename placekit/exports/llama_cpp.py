@@ -21,7 +21,7 @@ import numpy as np
 from placekit.exports.blocks import BlockPlacement, block_placement, refuse_teams
 from placekit.exports.kept import require_kept
 from placekit.exports.runtime_arguments import RuntimeArguments, buffer_names
-from placekit.model.block_paths import BEFORE, BEHIND
+from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from placekit.exports.kept import require_kept
 from placekit.io.atomic import is_special, write_bytes
 from placekit.io.folders import copy_file, link_or_copy, written_together
-from placekit.io.onnx import external_files, names_of_nodes, read_nodes, tensors_of
+from placekit.io.models.onnx import external_files, names_of_nodes, read_nodes, tensors_of
 from placekit.io.reading import inside
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph

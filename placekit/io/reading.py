@@ -201,7 +201,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def validated(model: type[Model], data: Any, path: str | Path) -> Model:
     """Return `data` as a `model`.
 
-    `model` is one of the models of :mod:`placekit.io.schemas`, `path` the file for messages.
+    `model` is one of the models of :mod:`placekit.io.files.schemas`, `path` the file for messages.
     """
     from pydantic import ValidationError
 

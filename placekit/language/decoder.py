@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.transformers import (
+from placekit.model.blocks.transformers import (
     MAX_BLOCKS,
     MAX_SIZE,
     attention_parameters,
     feed_forward_parameters,
 )
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 BITS: Mapping[str, float] = {"f32": 32, "bf16": 16, "f16": 16, "fp8": 8, "int8": 8.5, "int4": 4.5}
 """Bits of a number by precision; integers come in blocks of 32 with a scale of 16 bits (llama.cpp's Q8_0 and Q4_0)."""

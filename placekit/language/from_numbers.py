@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from placekit.language.decoder import Decoder, bits_of
 from placekit.language.description import Block, ModelDescription, Part
-from placekit.model.transformers import attention_flops
+from placekit.model.blocks.transformers import attention_flops
 
 NORM_BYTES = 2
 """Bytes of a parameter of a norm or a router, which are not quantised."""

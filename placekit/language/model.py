@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.io.model import ModelSource
-from placekit.io.model_inputs import ModelInput
-from placekit.io.openvino_graph import ATTENTION
-from placekit.io.read_model import read_model
+from placekit.arrays import number_by_first
+from placekit.io.models.model import ModelSource
+from placekit.io.models.model_inputs import ModelInput
+from placekit.io.models.openvino_graph import ATTENTION
+from placekit.io.models.read_model import read_model
 from placekit.language.decoder import bits_of
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import Costs, LanguageTask, language_task
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.model.graph import DYNAMIC, OpGraph, number_by_first
+from placekit.model.graph import DYNAMIC, OpGraph
 from placekit.model.platform import Platform
 
 _CARRIES = frozenset(
@@ -52,8 +53,8 @@ class Caches:
 def find_caches(graph: OpGraph, num_tokens: int, attention: Mapping[int, tuple[int, int, int]]) -> Caches:
     """Return the caches of a graph that was read without a past.
 
-    The graph was read at `num_tokens` of all sequences; `attention` is that of `placekit.io.model.ModelSource`. Raises
-    `UnsupportedProblemError`: no attention op, or a cache that no attention op reads.
+    The graph was read at `num_tokens` of all sequences; `attention` is that of `placekit.io.models.model.ModelSource`.
+    Raises `UnsupportedProblemError`: no attention op, or a cache that no attention op reads.
     """
     if not attention:
         raise UnsupportedProblemError(

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from placekit.io.model import MODEL_SUFFIXES
+from placekit.io.models.model import MODEL_SUFFIXES
 from placekit.io.reading import no_such_file
+from placekit.language.config.from_config import CONFIG, read_config
 from placekit.language.decoder import DECODERS, get_decoder
 from placekit.language.description import ModelDescription
-from placekit.language.from_config import CONFIG, read_config
-from placekit.language.from_gguf import read_gguf
 from placekit.language.from_numbers import describe_decoder
+from placekit.language.gguf.from_gguf import read_gguf
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, did_you_mean
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from placekit.language.task import LanguageTask
-from placekit.model.block_paths import BEFORE, block_numbers
+from placekit.model.blocks.block_paths import BEFORE, block_numbers
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement

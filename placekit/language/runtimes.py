@@ -53,7 +53,9 @@ class ServingRuntime:
     goal: Literal["latency", "throughput"] = "throughput"
     is_parallel: bool = True  # True if it has tensor parallelism, one degree for all stages
     has_phases_apart: bool = False  # True if prefill and decode may be servers of their own
-    kernels: str = "general"  # name of the shares of peaks that its kernels sustain, in `placekit.cost_models.cards`
+    kernels: str = (
+        "general"  # name of the shares of peaks that its kernels sustain, in `placekit.cost_models.sheets.cards`
+    )
     # tokens of a step from which on the first card computes what the host holds, weights copied to it; None for never
     offload_tokens: int | None = None
     overlaps_prompt: bool = False  # True if cards compute the chunks of one prompt at the same time

@@ -19,16 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import components, number_by_first
 from placekit.language.decoder import Decoder, bits_of
 from placekit.language.description import ModelDescription
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
 from placekit.language.serving import Phase, Serving
 from placekit.language.tensor_parallel import Teams, copies_of_caches, team_costs, with_teams
-from placekit.model.block_paths import layer_labels
+from placekit.model.blocks.block_paths import layer_labels
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import OpGraph, components, number_by_first
+from placekit.model.graph import OpGraph
 from placekit.model.memory import MemoryBlocks
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from placekit.language.task import LanguageTask
-from placekit.model.block_paths import block_numbers
+from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.placement import Placement
 
 CLASSES = ("one card", "several cards", "partly on the host", "experts on the host", "host alone")

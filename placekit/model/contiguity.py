@@ -12,7 +12,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import OpGraph, distinct, topological_order
+from placekit.arrays import distinct, topological_order
+from placekit.model.graph import OpGraph
 
 
 class Contiguity(StrEnum):

@@ -28,8 +28,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import sum_by
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import OpGraph, frozen_array, sum_by
+from placekit.model.graph import OpGraph, frozen_array
 
 
 class BlockKind(IntEnum):

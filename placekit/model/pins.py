@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import topological_order
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import topological_order
 from placekit.model.placement import Violation
 from placekit.model.problem import Problem
 from placekit.model.teams import pins_of_classes

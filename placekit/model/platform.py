@@ -196,7 +196,7 @@ class Platform:
         through host memory; that way ends at the border of a node, so pairs on different nodes need a link.
     spec_of_kind, specs
         For analytic costs only: name of the spec by kind, for kinds that name one; and specs of a platform file's own,
-        some fields of :class:`placekit.cost_models.device_table.DeviceSpec` by name. Equality ignores both.
+        some fields of :class:`placekit.cost_models.sheets.device_table.DeviceSpec` by name. Equality ignores both.
 
     Raises
     ------

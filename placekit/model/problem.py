@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import components, number_by_first
 from placekit.model.contiguity import Contiguity, order_edges
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, did_you_mean
-from placekit.model.graph import OpGraph, components, frozen_array, number_by_first
+from placekit.model.graph import OpGraph, frozen_array
 from placekit.model.memory import StageMemory
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Platform

@@ -13,7 +13,7 @@ from placekit.objectives.makespan.objective import Makespan
 from placekit.objectives.offload_latency import OffloadLatency
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
-from placekit.solve.plugins import OpenTable, load_class
+from placekit.plugins import OpenTable, load_class
 
 __all__ = [
     "OBJECTIVES",

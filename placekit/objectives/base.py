@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import distinct, sum_by
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import distinct, sum_by
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import topological_order
 from placekit.model.contiguity import Contiguity, escaping_op, quotient_cycle
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import topological_order
 from placekit.model.memory import MemoryUse
 from placekit.model.placement import Placement, Violation
 from placekit.model.reprs import short_repr

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import csr_lists, number_by_first, sum_by, topological_order
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import csr_lists, number_by_first, sum_by, topological_order
 from placekit.model.placement import Violation
 from placekit.objectives.base import Objective, Schedule, Score
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import sum_by
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import sum_by
 from placekit.objectives.base import BatchScore, Loads, Objective, Score, device_transfers, fastest_class_s
 
 if TYPE_CHECKING:

@@ -42,9 +42,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import sum_by
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import sum_by
 from placekit.model.teams import TEAM_RULES
 from placekit.objectives.base import (
     BatchScore,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import components
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import OpGraph, components
+from placekit.model.graph import OpGraph
 from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, plain_label, time_scale, time_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from placekit.io.openvino_graph import ATTENTION
+from placekit.io.models.openvino_graph import ATTENTION
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.pytorch.ops import count_operator
@@ -45,7 +45,7 @@ class Lowered:
         self.tensor_names: list[str] = []
         #: number of calls by operator that no table knows
         self.unknown: dict[str, int] = {}
-        #: as of `placekit.io.model.ModelSource`
+        #: as of `placekit.io.models.model.ModelSource`
         self.attention: dict[int, tuple[int, int, int]] = {}
         self._names: list[str] = []
         self._types: list[str] = []

@@ -1,9 +1,9 @@
 """Operators of torch in the words that cost models know, and their floating-point operations.
 
 Cost models tell operators apart by OpenVINO's types (:mod:`placekit.cost_models.op_classes`) and count by
-:mod:`placekit.io.flops`; every ATen operator that inference programs are made of is given such a type here. An operator
-that is not in the table counts one operation per output element, and the reader says which they are: nothing is
-resolved silently.
+:mod:`placekit.io.models.flops`; every ATen operator that inference programs are made of is given such a type here. An
+operator that is not in the table counts one operation per output element, and the reader says which they are: nothing
+is resolved silently.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from placekit.io.flops import count_flops
+from placekit.io.models.flops import count_flops
 
 Shape = Sequence[int]
 

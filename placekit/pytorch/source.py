@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from placekit.io.model import ModelSource
-from placekit.io.model_inputs import ModelInput
+from placekit.io.models.model import ModelSource
+from placekit.io.models.model_inputs import ModelInput
 from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidFileError, InvalidGraphError, InvalidProblemError, UnsupportedProblemError
 from placekit.pytorch.archive import read_archive
@@ -211,7 +211,7 @@ def export_module(
     if not isinstance(module, torch.nn.Module):
         raise InvalidProblemError(
             f"a {type(module).__name__} is no module; give a torch.nn.Module or what torch.export made of one (files "
-            "are read by placekit.io.read_model.read_model)"
+            "are read by placekit.io.models.read_model.read_model)"
         )
     if isinstance(args, torch.Tensor):
         raise InvalidProblemError(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from placekit.runtime.pipeline import Pipeline
+    from placekit.runtime.pipelines.pipeline import Pipeline
 
 __all__ = ["load"]
 
@@ -51,9 +51,9 @@ def load(
         A bundle of PyTorch without torch.
     """
     # here, so that the module can be looked at without OpenVINO
-    from placekit.runtime.bundle import read_bundle
-    from placekit.runtime.pipeline import Pipeline
-    from placekit.runtime.plans import compile_plan
+    from placekit.runtime.bundles.bundle import read_bundle
+    from placekit.runtime.pipelines.pipeline import Pipeline
+    from placekit.runtime.stages.plans import compile_plan
 
     plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
     size = own_queue_size if queue_size is None else queue_size

@@ -30,14 +30,14 @@ from placekit.cost_models.openvino.machine import running_on
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.model.errors import ExecutionError, OutputMismatchError
 from placekit.model.platform import Device
-from placekit.runtime.contenders import Executor
-from placekit.runtime.openvino_stages import CompiledPlan
-from placekit.runtime.openvino_tensors import array_of, probe_model
-from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import ReadyPlan, StagePlan
+from placekit.runtime.pipelines.pipeline import Pipeline
+from placekit.runtime.pipelines.serial import SerialExecutor
+from placekit.runtime.stages.openvino_stages import CompiledPlan
+from placekit.runtime.stages.openvino_tensors import array_of, probe_model
+from placekit.runtime.stages.stage_plan import ReadyPlan, StagePlan
+from placekit.runtime.stages.torch_stages import TorchModel, to_array
 from placekit.runtime.tensor_checks import TOLERANCES, OutputCheck, TensorCheck, relative_errors
-from placekit.runtime.torch_stages import TorchModel, to_array
+from placekit.runtime.timing.contenders import Executor
 
 if TYPE_CHECKING:
     import openvino

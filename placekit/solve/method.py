@@ -77,7 +77,7 @@ class Method(ABC):
         """Return None if the method can work on `problem` as it is, else one sentence that says why not.
 
         By default a method knows neither direct links nor memory that ops share. What it is given in place of a problem
-        with them says :mod:`placekit.solve.relaxed`.
+        with them says :mod:`placekit.solve.lifting.relaxed`.
         """
         return no_links(problem) or no_shared_memory(problem)
 

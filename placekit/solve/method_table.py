@@ -106,7 +106,7 @@ OWN = {
             "serial-latency": "placekit.solvers.serial_latency.bound:SerialLatencyBound",
             "makespan": "placekit.solvers.makespan.methods:MakespanBound",
             "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyBound",
-            ANY: "placekit.solvers.generic.bound:QuickBound",
+            ANY: "placekit.solvers.generic.bounds.bound:QuickBound",
         },
         "exact",
         "lower bounds",
@@ -131,9 +131,9 @@ OWN = {
         )
         for name, target, *more in (
             ("hsdag", "hsdag.method:Hsdag", "torch_geometric"),
-            ("gdp", "gdp:Gdp", "torch_geometric"),
-            ("placeto", "placeto:Placeto", "torch_geometric"),
-            ("rnn", "rnn:Rnn"),
+            ("gdp", "placers.gdp:Gdp", "torch_geometric"),
+            ("placeto", "placers.placeto:Placeto", "torch_geometric"),
+            ("rnn", "placers.rnn:Rnn"),
             ("doppler", "doppler.method:Doppler", "torch_geometric"),
             ("imitation", "imitation.method:Imitation"),
         )

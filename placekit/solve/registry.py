@@ -18,10 +18,10 @@ from placekit.model.errors import (
     did_you_mean,
 )
 from placekit.model.problem import Problem
+from placekit.plugins import OpenTable, load_class
+from placekit.solve.lifting.relaxed import knows_links, why_not, work
 from placekit.solve.method import Method, Run
 from placekit.solve.method_table import ANY, COMPOSED, FIRST_ANSWERS, OWN, MethodEntry, Target
-from placekit.solve.plugins import OpenTable, load_class
-from placekit.solve.relaxed import knows_links, why_not, work
 from placekit.solve.stop import StopReason
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from placekit.model.placement import Placement, Violation
 from placekit.model.teams import teams_from_names
 from placekit.objectives.base import Schedule
 from placekit.objectives.evaluate import DeviceLoad
-from placekit.solve.advice import Verdict
 from placekit.solve.certificates import Certificate, certificate_from_dict
+from placekit.solve.split_verdict import Verdict
 from placekit.solve.stop import StopReason, relative_gap
 
 if TYPE_CHECKING:

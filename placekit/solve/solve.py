@@ -17,9 +17,9 @@ from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes_exactly
 from placekit.objectives.evaluate import DeviceLoad
 from placekit.solve.infeasibility import find_infeasibility
+from placekit.solve.lifting.relaxed import why_not, work
 from placekit.solve.method import Method, Run
 from placekit.solve.registry import answer_first, get_method
-from placekit.solve.relaxed import why_not, work
 from placekit.solve.result import Incumbent, Result, Status
 from placekit.solve.run import BaseRun
 from placekit.solve.stop import Stop, StopReason, wanted_while

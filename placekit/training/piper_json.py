@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from placekit.io.atomic import write_json
+from placekit.io.files.schema_fields import Label, NonNegative, Open, Positive, Text, Whole
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schema_fields import Label, NonNegative, Open, Positive, Text, Whole
 from placekit.model.errors import InvalidFileError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from placekit.io.atomic import write_json
+from placekit.io.files.result_schema import EvidenceModel
+from placekit.io.files.schema_fields import NonNegative, Positive, Strict, Text, Whole
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.result_schema import EvidenceModel
-from placekit.io.schema_fields import NonNegative, Positive, Strict, Text, Whole
 from placekit.training.result import PlanResult
 
 _Count = Annotated[Whole, Field(ge=0, le=1 << 40)]

@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.transformers import (
+from placekit.model.blocks.transformers import (
     MAX_BLOCKS,
     MAX_SIZE,
     attention_flops,
     attention_parameters,
     feed_forward_parameters,
 )
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
 PREFIX = "transformer:"

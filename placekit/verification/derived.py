@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from placekit.advice.verdict import verdict
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.objectives.evaluate import evaluate
-from placekit.solve.advice import NOT_KNOWN
 from placekit.solve.result import Status
+from placekit.solve.split_verdict import NOT_KNOWN
 from placekit.solve.stop import StopReason, relative_gap
-from placekit.solve.verdict import verdict
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placekit import machine
-from placekit.io.model import ModelSource
-from placekit.io.openvino_graph import settle_names, short_reason
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.openvino_graph import settle_names, short_reason
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, SolverUnavailableError
 from placekit.model.graph import DYNAMIC
 from placekit.model.sizes import format_bytes

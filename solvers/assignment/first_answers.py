@@ -10,8 +10,8 @@ from placekit.solve.method import Run
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.bounds.largest_op import largest_op
 from placekit.solvers.generic.coarsen import Contraction, contract
-from placekit.solvers.generic.largest_op import largest_op
 
 
 def open_run(run: Run[O_co]) -> Contraction[O_co] | None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import csr_lists
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import csr_lists
 from placekit.objectives import Loads
 from placekit.solvers.generic.coarsen import Contraction
 

@@ -21,7 +21,7 @@ from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.solve.lift import Lift, LiftedRun
+from placekit.solve.lifting.lift import Lift, LiftedRun
 from placekit.solve.method import Run
 
 

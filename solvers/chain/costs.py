@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import topological_order
+from placekit.arrays import topological_order
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import UNPINNED
 from placekit.solvers.chain.program import StageSort

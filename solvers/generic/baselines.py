@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import topological_order
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import topological_order
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run

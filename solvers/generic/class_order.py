@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import topological_order
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import topological_order
 from placekit.model.problem import Problem
 from placekit.solvers.generic.coarsen import Contraction
 

@@ -14,8 +14,8 @@ from typing import Generic
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import all_by, components, distinct, number_by_first, sum_by, topological_order
 from placekit.model.contiguity import Contiguity
-from placekit.model.graph import all_by, components, distinct, number_by_first, sum_by, topological_order
 from placekit.model.problem import O_co, Problem
 from placekit.model.teams import pins_of_classes
 

@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import csr_lists, topological_order
 from placekit.kernels import njit
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.graph import csr_lists, topological_order
 from placekit.model.problem import Problem
+from placekit.solve.lifting.relaxed import work
 from placekit.solve.method import Method, Run, no_shared_memory
-from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.class_order import needs_chain

@@ -1,6 +1,6 @@
 """Method ``file:PATH``: a placement from a file, scored like any other.
 
-`PATH` is a placement file (:mod:`placekit.io.placement_json`), or the split of a public workload's ops by a human
+`PATH` is a placement file (:mod:`placekit.io.files.placement_json`), or the split of a public workload's ops by a human
 expert: an object with lists `fpgas` and `cpus` of node ids. They are the ids of the workload file that the problem was
 read from, or of the one given as parameter `workload` or after a second colon (``file:SPLIT:WORKLOAD``).
 Ops that a split leaves out follow those of their colour class, so a split of the forward ops suffices for a training
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from placekit.io.placement_json import read_placement
+from placekit.io.files.placement_json import read_placement
+from placekit.io.files.schemas import SplitModel, WorkloadModel
+from placekit.io.files.workload_json import node_ids
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import SplitModel, WorkloadModel
-from placekit.io.workload_json import node_ids
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.excess import FREE, excess, offer_first_answers, room_of
 from placekit.solvers.generic.scoring import Scorer
-from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.params import PATIENCE, LocalSearchParams
 
 BATCH = 32

@@ -10,8 +10,8 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
-from placekit.solvers.generic.bound import BoundMethod, recorded
-from placekit.solvers.generic.work_and_path import raise_bounds_at_once
+from placekit.solvers.generic.bounds.bound import BoundMethod, recorded
+from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.params import LocalSearchParams
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import csr_lists, sum_by, topological_order
+from placekit.arrays import csr_lists, sum_by, topological_order
 from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
 from placekit.solvers.offload_latency.flat import OffloadProblem

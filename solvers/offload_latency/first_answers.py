@@ -12,12 +12,12 @@ from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.generic.baselines import offer_single_devices
-from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.offload_latency.along_spine import SERIES_PROGRAM, solve_along_spine
+from placekit.solvers.generic.bounds.largest_op import largest_op
 from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import placement_of
 from placekit.solvers.offload_latency.search import search_offload
+from placekit.solvers.offload_latency.series.along_spine import SERIES_PROGRAM, solve_along_spine
 from placekit.solvers.params import LocalSearchParams
 
 START_SHARE = 0.2

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import csr_lists
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.graph import csr_lists
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency

@@ -11,15 +11,15 @@ from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.ilp.solve import IlpMethod
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.generic.baselines import offer_single_devices
-from placekit.solvers.generic.bound import BoundMethod, recorded
+from placekit.solvers.generic.bounds.bound import BoundMethod, recorded
+from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.rescaled import rescaled
-from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.params import DpParams, LocalSearchParams
 
 
 class OffloadLatencyDp(Method):
-    """Series program (:mod:`placekit.solvers.offload_latency.series_program`) with a moment of annealing."""
+    """Series program (:mod:`placekit.solvers.offload_latency.series.series_program`) with a moment of annealing."""
 
     name = "dp"
     params_type = DpParams

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import csr_lists, topological_order
 from placekit.model.contiguity import edges_along_order
-from placekit.model.graph import csr_lists, topological_order
 from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run

@@ -10,15 +10,15 @@ from typing import Any
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
-from placekit.solve.lift import left_s
+from placekit.solve.lifting.lift import left_s
+from placekit.solve.lifting.without_links import run_without_links
 from placekit.solve.method import Method, Run, no_teams
 from placekit.solve.stop import StopReason
-from placekit.solve.without_links import run_without_links
 from placekit.solvers.assignment.teams import no_program
 from placekit.solvers.chain.method import Chain
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.enumeration.method import Enumerate
-from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
 

@@ -20,7 +20,7 @@ from placekit.model.problem import Problem
 from placekit.solve.result import Incumbent, Result, Status
 from placekit.solve.solve import solve
 from placekit.solve.stop import MaxRuntime, Stop, StopReason
-from placekit.solvers.generic.work_and_path import shared_work
+from placekit.solvers.generic.bounds.work_and_path import shared_work
 
 
 @dataclass(frozen=True, slots=True)

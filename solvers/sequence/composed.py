@@ -8,8 +8,8 @@ from typing import Any
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.solve import registry
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.method import Method, Run
-from placekit.solve.relaxed import why_not
 from placekit.solve.stop import StopReason
 from placekit.solvers.sequence.stages import Stage, run_stages
 

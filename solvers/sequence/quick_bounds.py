@@ -4,7 +4,7 @@
   work (:mod:`placekit.solvers.throughput.bounds.machines`);
 - *critical path with transfers* for `Makespan` (:mod:`placekit.solvers.makespan.bounds.windows`).
 
-Before them come the bounds that are to be had at any size (:mod:`placekit.solvers.generic.work_and_path`).
+Before them come the bounds that are to be had at any size (:mod:`placekit.solvers.generic.bounds.work_and_path`).
 """
 
 from __future__ import annotations

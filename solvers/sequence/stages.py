@@ -10,10 +10,10 @@ from typing import Any
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import ProgramTooLargeError, SolverUnavailableError
-from placekit.solve.lift import Lift, LiftedRun, left_s
+from placekit.solve.lifting.lift import Lift, LiftedRun, left_s
+from placekit.solve.lifting.relaxed import work
 from placekit.solve.method import Method, Run
 from placekit.solve.registry import get_method
-from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
 
 POLL_S = 0.05

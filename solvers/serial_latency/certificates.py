@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import sum_by
+from placekit.arrays import sum_by
 from placekit.solve.certificates import Directions, OrderedPrices, PricedEdge, PricedNet, Prices
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.serial_latency.flow import Cut

@@ -45,8 +45,8 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.graph.python import max_flow  # type: ignore[import-untyped]  # a compiled module without stubs
 
+from placekit.arrays import sum_by
 from placekit.model.errors import SolverUnavailableError
-from placekit.model.graph import sum_by
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 
 FLOAT_SLACK = 1e-12

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from placekit.benchmarks.cases.plan import Job, make_plan
+from placekit.benchmarks.cases.suite import read_suite
 from placekit.benchmarks.execute import measurable, measure_jobs
-from placekit.benchmarks.plan import Job, make_plan
 from placekit.benchmarks.report.write import write_report
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store, append_row
-from placekit.benchmarks.suite import read_suite
 from placekit.model.problem import Problem
 
 SUITE = """
@@ -55,7 +55,7 @@ def solved(tmp_path: Path) -> tuple[tuple[Job, ...], Store]:
 @pytest.mark.slow
 def test_placements_are_executed_once_and_reported(solved: tuple[tuple[Job, ...], Store]) -> None:
     """Both methods find the same placement: one measurement for two rows; the second run has nothing to do."""
-    from placekit.runtime.timing import Timing, TimingSettings
+    from placekit.runtime.timing.timing import Timing, TimingSettings
 
     jobs, store = solved
     settings = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.02)
@@ -97,7 +97,7 @@ def test_outputs_are_compared_of_every_placement(solved: tuple[tuple[Job, ...], 
 
 def test_a_verdict_is_measured_against_the_simplest_way(solved: tuple[tuple[Job, ...], Store]) -> None:
     """One group of cores has nothing to split: the row has the verdict, and what was measured over the device alone."""
-    from placekit.runtime.timing import Timing, TimingSettings
+    from placekit.runtime.timing.timing import Timing, TimingSettings
 
     jobs, store = solved
     settings = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.02)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.benchmarks.plan import make_plan
+from placekit.benchmarks.cases.plan import make_plan
+from placekit.benchmarks.cases.suite import read_suite
 from placekit.benchmarks.report.groups import Group, group_rows, objectives_of, read_groups
 from placekit.benchmarks.report.tables import (
     across_table,
@@ -26,7 +27,6 @@ from placekit.benchmarks.report.tables import (
 from placekit.benchmarks.report.write import write_report
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store
-from placekit.benchmarks.suite import read_suite
 from placekit.model.errors import InvalidFileError
 from placekit.model.problem import Problem
 from placekit.plotting.canvas import figure_of

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from placekit.benchmarks.cases.plan import make_plan
+from placekit.benchmarks.cases.suite import read_suite
 from placekit.benchmarks.execute import measure_jobs
-from placekit.benchmarks.plan import make_plan
 from placekit.benchmarks.report.named import named_tables
 from placekit.benchmarks.report.sources import read_source
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store
-from placekit.benchmarks.suite import read_suite
 
 SUITE = """
 name = "learners"
@@ -50,7 +50,7 @@ def test_a_learner_measures_and_all_methods_are_timed_in_turns(tmp_path: Path) -
     from openvino_models import save_product
 
     from placekit.machine import usable_cpus
-    from placekit.runtime.timing import Timing, TimingSettings
+    from placekit.runtime.timing.timing import Timing, TimingSettings
 
     if len(usable_cpus()) < 2:
         pytest.skip("two groups of cores need two cores")

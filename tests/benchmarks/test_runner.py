@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from placekit.benchmarks.plan import Case, Job, make_plan
+from placekit.benchmarks.cases.plan import Case, Job, make_plan
+from placekit.benchmarks.cases.solve_case import command_of, solve_case, stop_of, time_to_best_s
+from placekit.benchmarks.cases.suite import read_suite
 from placekit.benchmarks.runner import SuiteProgress, remaining_s, run_jobs
-from placekit.benchmarks.solve_case import command_of, solve_case, stop_of, time_to_best_s
 from placekit.benchmarks.store import Store, append_row
-from placekit.benchmarks.suite import read_suite
 from placekit.benchmarks.workers import make_executor, shares_of
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.model.problem import Problem
@@ -177,7 +177,7 @@ def test_a_solve_cut_short_gives_no_row(jobs: tuple[Job, ...], tmp_path: Path, m
     def cut_short(*args: Any, **kwargs: Any) -> Any:
         return replace(solve(*args, **kwargs), stop_reason=StopReason.USER)
 
-    monkeypatch.setattr("placekit.benchmarks.solve_case.solve", cut_short)
+    monkeypatch.setattr("placekit.benchmarks.cases.solve_case.solve", cut_short)
     store = Store(tmp_path / "results")
     warm = replace(jobs[0], case=replace(jobs[0].case, warm_start="greedy"))
     for job in (jobs[0], warm):
@@ -366,7 +366,7 @@ def test_learning_that_was_cut_off_is_made_again_by_its_updates(jobs: tuple[Job,
     from typer.testing import CliRunner
 
     from placekit.cli.main import app
-    from placekit.io.problem_json import write_problem
+    from placekit.io.files.problem_json import write_problem
 
     job = replace(jobs[0], case=replace(jobs[0].case, method="rnn", params={}, seed=3, time_limit_s=0.5))
     row = solve_case(job)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import placekit as pk
+from placekit.benchmarks.cases.suite import read_suite
+from placekit.benchmarks.cases.suite_problems import declared_problems
 from placekit.benchmarks.generators.shops import (
     PUBLISHED,
     SHOPS,
@@ -18,8 +20,6 @@ from placekit.benchmarks.generators.shops import (
     taillard_job_shop,
     unrelated_machines,
 )
-from placekit.benchmarks.suite import read_suite
-from placekit.benchmarks.suite_problems import declared_problems
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 

@@ -15,12 +15,12 @@ import pytest
 from fuzz.files import SUITE
 from fuzz.mutations import ODD_VALUES, mangle, mutate, places
 
-from placekit.benchmarks.plan import make_plan
+from placekit.benchmarks.cases.plan import make_plan
+from placekit.benchmarks.cases.suite import read_suite
 from placekit.benchmarks.report.write import write_report
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store
-from placekit.benchmarks.suite import read_suite
-from placekit.io.platform_toml import _quoted, _value
+from placekit.io.files.platform_toml import _quoted, _value
 from placekit.model.errors import InvalidFileError, PlacekitError
 
 

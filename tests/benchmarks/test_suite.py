@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import placekit as pk
+from placekit.benchmarks.cases.plan import Plan, make_plan
+from placekit.benchmarks.cases.solve_case import best_single_device
+from placekit.benchmarks.cases.suite import read_suite, shipped_suites
+from placekit.benchmarks.cases.suite_problems import problem_address
 from placekit.benchmarks.generators.families import generate
-from placekit.benchmarks.plan import Plan, make_plan
-from placekit.benchmarks.solve_case import best_single_device
-from placekit.benchmarks.suite import read_suite, shipped_suites
-from placekit.benchmarks.suite_problems import problem_address
-from placekit.io.problem_json import read_problem, write_problem
+from placekit.io.files.problem_json import read_problem, write_problem
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.model.problem import Problem
 from placekit.training.piper_json import write_piper
@@ -200,7 +200,7 @@ def test_problem_address_survives_the_file_and_forgets_provenance(tmp_path: Path
 
 def test_files_of_the_folder(tmp_path: Path, diamond: Problem) -> None:
     """Wildcards, parameter files with the model's name, and their content in the address."""
-    from placekit.io.placement_json import write_placement
+    from placekit.io.files.placement_json import write_placement
     from placekit.model.placement import Placement
 
     write_problem(diamond, tmp_path / "d1.problem.json")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placekit.io.problem_json import write_problem
+from placekit.io.files.problem_json import write_problem
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
 from placekit.model.graph import OpGraph

@@ -14,7 +14,7 @@ import pytest
 from rich.text import Text
 
 from placekit.cli.console import check_writable, diagnostics, one_line, show_parts
-from placekit.cli.render import fact_lines, plain_table
+from placekit.cli.output.render import fact_lines, plain_table
 from placekit.model.errors import PlacekitError
 
 EVIL = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import placekit as pk
-from placekit.cli import kept_problems
+from placekit.cli.inputs import kept_problems
 
 Call = Callable[..., Any]
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from placekit import runtime
-from placekit.io.read_model import read_model
-from placekit.runtime import bundle_check, tensor_checks
+from placekit.io.models.read_model import read_model
+from placekit.runtime import tensor_checks
+from placekit.runtime.bundles import bundle_check
 
 Call = Callable[..., Any]
 

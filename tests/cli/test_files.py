@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from placekit.io.problem_json import read_problem, write_problem
+from placekit.io.files.problem_json import read_problem, write_problem
 
 Call = Callable[..., Any]
 

@@ -12,8 +12,8 @@ import pytest
 from forged import prices, small
 
 import placekit as pk
-from placekit.io.problem_json import write_problem
-from placekit.io.result_json import write_result
+from placekit.io.files.problem_json import write_problem
+from placekit.io.files.result_json import write_result
 from placekit.solve.certificates import Certificate, Directions, NoDevice, OrderedPrices, Series, SharedWork
 from placekit.solve.result import Status
 

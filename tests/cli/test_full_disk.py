@@ -74,7 +74,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(
     save: Callable[[Path], Path], arguments: list[str], file: str, tmp_path: Path
 ) -> None:
     """The error has the file and its bytes; the folder is as it was."""
-    from placekit.io.read_model import read_model
+    from placekit.io.models.read_model import read_model
 
     (tmp_path / "models").mkdir()
     work = tmp_path / "work"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from placekit import runtime
-from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.inputs.objectives import ObjectiveChoice
 from placekit.cost_models.openvino.devices import core_cuts
 
 Call = Callable[..., Any]

@@ -19,10 +19,10 @@ import pytest
 
 from placekit import runtime
 from placekit.benchmarks.store import read_lines
-from placekit.io.costs_json import read_costs
-from placekit.io.placement_json import read_placement
-from placekit.io.read_model import read_model
-from placekit.io.result_json import read_result
+from placekit.io.files.costs_json import read_costs
+from placekit.io.files.placement_json import read_placement
+from placekit.io.files.result_json import read_result
+from placekit.io.models.read_model import read_model
 
 KILLS = 30
 HANG_S = 300.0
@@ -71,7 +71,7 @@ def check_profile(folder: Path) -> None:
 
 def check_learn(folder: Path) -> None:
     """Ask for a whole policy."""
-    from placekit.learned.checkpoint import read_checkpoint
+    from placekit.learned.training.checkpoint import read_checkpoint
 
     if (folder / "x.pt").exists():
         assert read_checkpoint(folder / "x.pt").training is not None

@@ -85,8 +85,8 @@ def test_learn_measures_and_says_how_often(
     call: Call, model_file: Path, two_cpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Placements measured and known before, the measured time beside the judged one; the second time all are known."""
-    monkeypatch.setattr("placekit.runtime.timing.TimedProcess", Process)
-    monkeypatch.setattr("placekit.runtime.timing.lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr("placekit.runtime.timing.timing.TimedProcess", Process)
+    monkeypatch.setattr("placekit.runtime.timing.timing.lock_path", lambda: tmp_path / "lock")
     arguments = ["learn", model_file, "--platform", two_cpus, "--costs", "analytic", "--reward", "measured"]
     arguments += ["--objective", "serial-latency", "--episodes", "1", "--param", "hidden=8"]
     done = call(*arguments)

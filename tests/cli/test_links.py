@@ -12,9 +12,9 @@ import oracle
 import pytest
 
 from placekit.cost_models.analytic import Analytic
-from placekit.io.platform_toml import read_platform
-from placekit.io.problem_json import read_problem, write_problem
-from placekit.io.result_json import read_result
+from placekit.io.files.platform_toml import read_platform
+from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.io.files.result_json import read_result
 from placekit.model.graph import OpGraph
 from placekit.model.problem import Problem
 from placekit.objectives.evaluate import evaluate

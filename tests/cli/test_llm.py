@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from placekit.io.problem_json import read_problem
-from placekit.io.result_json import read_result
+from placekit.io.files.problem_json import read_problem
+from placekit.io.files.result_json import read_result
 from placekit.language.runtimes import RUNTIMES
 from placekit.objectives.evaluate import evaluate
 

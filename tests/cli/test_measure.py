@@ -46,8 +46,8 @@ def test_precision_is_checked(call: Call, model_file: Path) -> None:
 
 def test_profile_reports_and_writes_costs(call: Call, model_file: Path) -> None:
     """The report has sum, whole model, mapped share, spread and the slowest ops; the file reads back."""
-    from placekit.io.costs_json import read_costs
-    from placekit.io.read_model import read_model
+    from placekit.io.files.costs_json import read_costs
+    from placekit.io.models.read_model import read_model
 
     done = call("profile", model_file, "--groups", "1", "--no-cache")
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from placekit.cli.methods import parameter_lines
+from placekit.cli.commands.methods import parameter_lines
 from placekit.solve.registry import METHODS, method_classes
 
 Call = Callable[..., Any]

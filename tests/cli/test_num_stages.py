@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.io.problem_json import read_problem, write_problem
-from placekit.io.read_model import read_model
+from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.io.models.read_model import read_model
 
 Call = Callable[..., Any]
 
@@ -72,7 +72,7 @@ def test_one_stage_per_device_is_not_worth_a_line(call: Call, diamond_file: Path
 @pytest.mark.slow
 def test_export_and_time_say_it(call: Call, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose ops change sides one after another."""
-    monkeypatch.setattr("placekit.runtime.timing.lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr("placekit.runtime.timing.timing.lock_path", lambda: tmp_path / "lock")
     device = '[[device]]\nname = "{}"\nkind = "cpu"\nhost = true\nopenvino = "CPU"\n'
     (tmp_path / "two.toml").write_text("".join(device.format(name) for name in ("left", "right")))
     graph = read_model(model_file).graph

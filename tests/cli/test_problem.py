@@ -95,7 +95,7 @@ def test_what_needs_no_measuring_is_said_before(
     def refuse(*arguments: Any, **more: Any) -> None:
         raise AssertionError("it measured")
 
-    monkeypatch.setattr("placekit.cli.task.cost_table", refuse)
+    monkeypatch.setattr("placekit.cli.inputs.task.cost_table", refuse)
     done = call("solve", model_file, *options)
     assert done.returncode == 2
     assert says in done.stderr

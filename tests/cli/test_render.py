@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console, RenderableType
 
-from placekit.cli.progress import SHOWN_AFTER_S, SolveLine, StepBar
-from placekit.cli.render import load_bar, load_table, result_lines
-from placekit.cli.units import format_time
+from placekit.cli.output.progress import SHOWN_AFTER_S, SolveLine, StepBar
+from placekit.cli.output.render import load_bar, load_table, result_lines
+from placekit.cli.output.units import format_time
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes
 from placekit.objectives.evaluate import DeviceLoad

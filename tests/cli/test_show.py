@@ -17,8 +17,8 @@ Call = Callable[..., Any]
 @pytest.fixture
 def files(call: Call, diamond_file: Path, diamond: Problem, tmp_path: Path) -> Path:
     """Return a folder with one file of every JSON and TOML kind."""
-    from placekit.io.costs_json import write_costs
-    from placekit.io.platform_toml import write_platform
+    from placekit.io.files.costs_json import write_costs
+    from placekit.io.files.platform_toml import write_platform
 
     call("solve", diamond_file)
     write_costs(diamond.costs, diamond.graph, tmp_path / "diamond.costs.json")

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from signals import wait_until_it_solves
 
-from placekit.io.placement_json import read_placement, write_placement
-from placekit.io.problem_json import read_problem, write_problem
-from placekit.io.result_json import read_result
-from placekit.io.workload_json import write_workload
+from placekit.io.files.placement_json import read_placement, write_placement
+from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.io.files.result_json import read_result
+from placekit.io.files.workload_json import write_workload
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
 from placekit.model.graph import OpGraph
@@ -289,9 +289,9 @@ def test_reading_a_problem_file_is_part_of_the_limit_and_so_is_writing(
         limits_s.append(given["stop"].time_limit_s)
         return solve(problem, method, **given)
 
-    monkeypatch.setattr("placekit.cli.task.read_problem", read_slowly)
-    monkeypatch.setattr("placekit.cli.solve.solve_problem", solve_within)
-    monkeypatch.setattr("placekit.cli.solve.WRITE_S_PER_OP", 5.0)
+    monkeypatch.setattr("placekit.cli.inputs.task.read_problem", read_slowly)
+    monkeypatch.setattr("placekit.cli.commands.solve.solve_problem", solve_within)
+    monkeypatch.setattr("placekit.cli.commands.solve.WRITE_S_PER_OP", 5.0)
     num_ops = read_problem(diamond_file).graph.num_ops
     for limit in ("100", "0.2"):
         assert call("solve", diamond_file, "--time-limit", limit).returncode == 0

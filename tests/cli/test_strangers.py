@@ -15,9 +15,9 @@ import pytest
 from fuzz.mutations import mangle, mutate
 
 import placekit as pk
-from placekit.io.placement_json import placement_to_dict
-from placekit.io.problem_json import problem_to_dict
-from placekit.io.workload_json import workload_to_dict
+from placekit.io.files.placement_json import placement_to_dict
+from placekit.io.files.problem_json import problem_to_dict
+from placekit.io.files.workload_json import workload_to_dict
 
 CODES = {0, 2, 3, 4}
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from placekit.io.costs_json import read_costs
-from placekit.io.read_model import read_model
+from placekit.io.files.costs_json import read_costs
+from placekit.io.models.read_model import read_model
 
 Call = Callable[..., Any]
 
@@ -40,7 +40,7 @@ def placement_file(model_file: Path, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure at once, whatever else is measured: these numbers do not matter."""
-    monkeypatch.setattr("placekit.runtime.timing.lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr("placekit.runtime.timing.timing.lock_path", lambda: tmp_path / "lock")
 
 
 @pytest.mark.slow

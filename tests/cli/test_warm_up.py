@@ -14,7 +14,7 @@ from placekit.kernels import groups
 def test_warm_up_prepares_every_objective(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """It says how long that took, in a line or as JSON."""
     prepared: list[str] = []
-    monkeypatch.setattr("placekit.cli.warm_up.prepare", lambda *names, **_: prepared.extend(names))
+    monkeypatch.setattr("placekit.cli.commands.warm_up.prepare", lambda *names, **_: prepared.extend(names))
     done = call("warm-up", "--json")
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)) == {"compile_s", "wall_s"}

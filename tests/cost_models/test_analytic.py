@@ -17,7 +17,8 @@ from strategies import graphs
 
 from placekit.cost_models.analytic import Analytic, fused_groups
 from placekit.cost_models.base import CostModel
-from placekit.cost_models.device_table import (
+from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
+from placekit.cost_models.sheets.device_table import (
     DEVICE_TABLE,
     DeviceSpec,
     get_spec,
@@ -25,9 +26,8 @@ from placekit.cost_models.device_table import (
     memory_of_kind,
     spec_from_values,
 )
-from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
-from placekit.io.costs_json import read_costs, write_costs
-from placekit.io.platform_toml import read_platform
+from placekit.io.files.costs_json import read_costs, write_costs
+from placekit.io.files.platform_toml import read_platform
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Link, Platform

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.measured.cache import ProfileCache
 from placekit.io.folders import cache_directory
 
 KEY = ProfileCache.key({"model": "m"})

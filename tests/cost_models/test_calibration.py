@@ -13,10 +13,10 @@ from hypothesis import given
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.cost_models.calibration import Calibration, MeasuredSplit, Parameters, calibrate
-from placekit.cost_models.splits import calibration_splits, split_placement
-from placekit.cost_models.stage_costs import predict, stage_costs, stage_overhead_s
-from placekit.io.costs_json import read_costs, write_costs
+from placekit.cost_models.measured.calibration import Calibration, MeasuredSplit, Parameters, calibrate
+from placekit.cost_models.measured.splits import calibration_splits, split_placement
+from placekit.cost_models.measured.stage_costs import predict, stage_costs, stage_overhead_s
+from placekit.io.files.costs_json import read_costs, write_costs
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph

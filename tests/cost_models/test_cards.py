@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from placekit.cost_models.cards import (
+from placekit.cost_models.sheets.cards import (
     LLAMA_CPP,
     SERVERS,
     cards,
@@ -15,7 +15,7 @@ from placekit.cost_models.cards import (
     parse_ram,
     processors,
 )
-from placekit.cost_models.device_table import card_spec
+from placekit.cost_models.sheets.device_table import card_spec
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 

@@ -12,14 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from quantized_models import residual_net
 
-from placekit.cli.facts import anchor_words
+from placekit.cli.output.facts import anchor_words
 from placekit.cost_models.analytic import roofline
 from placekit.cost_models.described import MOST_RATIO, TABLE_ERROR, Anchor, anchor_of
-from placekit.cost_models.device_table import get_spec
 from placekit.cost_models.profiled import Profiled
-from placekit.io.costs_json import read_costs, write_costs
-from placekit.io.model import ModelSource
-from placekit.io.platform_toml import read_platform
+from placekit.cost_models.sheets.device_table import get_spec
+from placekit.io.files.costs_json import read_costs, write_costs
+from placekit.io.files.platform_toml import read_platform
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import DeviceUnavailableError
 from placekit.model.platform import Device, Link, Platform
 

@@ -15,14 +15,14 @@ import pytest
 from quantized_models import residual_net
 
 import placekit as pk
-from placekit.cost_models.cache import ProfileCache
-from placekit.cost_models.executor_costs import ExecutorCosts, executor_costs
+from placekit.cost_models.measured.cache import ProfileCache
+from placekit.cost_models.measured.executor_costs import ExecutorCosts, executor_costs
+from placekit.cost_models.measured.stage_costs import HAND_OVER, predict
 from placekit.cost_models.openvino.backend import OpenVinoBackend
 from placekit.cost_models.profiled import Profiled
-from placekit.cost_models.stage_costs import HAND_OVER, predict
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.platform import Device
-from placekit.runtime import idle
+from placekit.runtime.pipelines import idle
 
 QUICK = Profiled(repetitions=4, budget_s=0, max_foreign_load=1.0, cache=None)
 CPU = Device(

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from placekit.cli.main import app
 from placekit.cost_models.analytic import Analytic
-from placekit.cost_models.cards import GENERAL, LLAMA_CPP, get_card
-from placekit.cost_models.device_table import card_spec
-from placekit.cost_models.machines import machine_of
-from placekit.io.platform_toml import read_platform, write_platform
+from placekit.cost_models.sheets.cards import GENERAL, LLAMA_CPP, get_card
+from placekit.cost_models.sheets.device_table import card_spec
+from placekit.cost_models.sheets.machines import machine_of
+from placekit.io.files.platform_toml import read_platform, write_platform
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from placekit.cost_models.measuring import LoadMeter, lock_path, measuring
+from placekit.cost_models.measured.measuring import LoadMeter, lock_path, measuring
 from placekit.model.errors import PlacekitError, ProfileError
 
 

@@ -11,7 +11,7 @@ import pytest
 import placekit as pk
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.memory_model import op_memory
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 
 ov = pytest.importorskip("openvino")
 

@@ -15,10 +15,10 @@ from quantized_models import PRODUCTS, attention_block, perceptron, quantized, r
 
 import placekit as pk
 from placekit.cost_models.analytic import roofline
-from placekit.cost_models.device_table import DEVICE_TABLE, get_spec
-from placekit.io.model import ModelSource
-from placekit.io.number_types import INT8
-from placekit.io.read_model import read_model
+from placekit.cost_models.sheets.device_table import DEVICE_TABLE, get_spec
+from placekit.io.models.model import ModelSource
+from placekit.io.models.number_types import INT8
+from placekit.io.models.read_model import read_model
 from placekit.model.platform import Device, Platform
 
 Saved = Callable[[ov.Model], ModelSource]

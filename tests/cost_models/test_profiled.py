@@ -15,16 +15,17 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from placekit.cost_models import measuring, profiled
+from placekit.cost_models import profiled
 from placekit.cost_models.base import CostModel
-from placekit.cost_models.cache import ProfileCache
-from placekit.cost_models.executor_costs import ExecutorCosts
 from placekit.cost_models.kind_profile import KindProfile, anchors_of
+from placekit.cost_models.measured import measuring
+from placekit.cost_models.measured.cache import ProfileCache
+from placekit.cost_models.measured.executor_costs import ExecutorCosts
 from placekit.cost_models.openvino import counters, machine
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.profiled import Profiled
-from placekit.io.model import ModelSource
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import (
     DeviceUnavailableError,
     InvalidFileError,

@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import examples, teamed_placements, teamed_problems
 
-from placekit.cost_models.calibration import MeasuredSplit
-from placekit.cost_models.stage_costs import STAGE_OVERHEAD, predict, stage_costs
+from placekit.cost_models.measured.calibration import MeasuredSplit
+from placekit.cost_models.measured.stage_costs import STAGE_OVERHEAD, predict, stage_costs
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError

@@ -17,20 +17,20 @@ import pytest
 from names_written import DRIVERS, PROGRAMS, Written
 
 import placekit as pk
-from placekit.cli.launch import launch_lines, servers
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
 from placekit.exports.model_explorer import explorer_graph, node_data
 from placekit.exports.onnxruntime import SETTING
-from placekit.language.apart import PROXY, apart_cases
+from placekit.language.commands.launch import launch_lines, servers
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
+from placekit.language.planning.apart import PROXY, apart_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import decoder_task
 from placekit.model.errors import PlacekitError
 from placekit.model.problem import Problem
-from placekit.runtime import run_pipeline
+from placekit.runtime.bundles import run_pipeline
 
 yaml = pytest.importorskip("yaml")
 
@@ -162,7 +162,7 @@ def test_openvino_has_every_property_that_is_asked_or_set() -> None:
     library = importlib.import_module("openvino._pyopenvino").properties
     known = set(_texts(library))
     assert "INFERENCE_PRECISION_HINT" in known
-    files = [*(ROOT / "cost_models" / "openvino").glob("*.py"), *(ROOT / "placekit" / "runtime").glob("*.py")]
+    files = [*(ROOT / "cost_models" / "openvino").glob("*.py"), *(ROOT / "placekit" / "runtime").rglob("*.py")]
     used = {
         node.value
         for file in files

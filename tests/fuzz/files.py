@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from placekit.io.costs_json import write_costs
-from placekit.io.problem_json import read_problem, write_problem
-from placekit.io.workload_json import write_workload
+from placekit.io.files.costs_json import write_costs
+from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.io.files.workload_json import write_workload
 from placekit.model.costs import CostTable
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Platform

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placekit.io.problem_json import write_problem
+from placekit.io.files.problem_json import write_problem
 from placekit.model.problem import Problem
 from placekit.solvers.training_plan.solve import PLAN_METHODS
 from placekit.training.piper_json import write_piper

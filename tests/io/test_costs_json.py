@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import problems
 
-from placekit.io.costs_json import read_costs, write_costs
-from placekit.io.detect import kind_of_file
+from placekit.io.files.costs_json import read_costs, write_costs
+from placekit.io.files.detect import kind_of_file
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.graph import OpGraph

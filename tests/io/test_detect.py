@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from placekit.io.detect import kind_of_file
+from placekit.io.files.detect import kind_of_file
 from placekit.model.errors import InvalidFileError
 
 

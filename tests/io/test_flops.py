@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from placekit.io.flops import DATA_MOVEMENT, count_flops
+from placekit.io.models.flops import DATA_MOVEMENT, count_flops
 
 
 @pytest.mark.parametrize(

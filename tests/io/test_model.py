@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placekit.io.model_inputs import format_shape, parse_shape
-from placekit.io.read_model import read_model
+from placekit.io.models.model_inputs import format_shape, parse_shape
+from placekit.io.models.read_model import read_model
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.model.graph import DYNAMIC

@@ -11,9 +11,9 @@ import pytest
 from fuzz.mutations import damaged
 from openvino import opset13 as opset
 
-from placekit.cost_models.cache import ProfileCache
-from placekit.io.platform_toml import read_platform
-from placekit.io.read_model import read_model
+from placekit.cost_models.measured.cache import ProfileCache
+from placekit.io.files.platform_toml import read_platform
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import PlacekitError
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from fuzz.mutations import mangle, mutate
 
-from placekit.io.costs_json import read_costs, write_costs
-from placekit.io.detect import kind_of_file
-from placekit.io.placement_json import placement_to_dict, read_placement
-from placekit.io.platform_toml import read_platform
-from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
-from placekit.io.result_json import read_result
-from placekit.io.workload_json import read_workload, workload_to_dict
+from placekit.io.files.costs_json import read_costs, write_costs
+from placekit.io.files.detect import kind_of_file
+from placekit.io.files.placement_json import placement_to_dict, read_placement
+from placekit.io.files.platform_toml import read_platform
+from placekit.io.files.problem_json import problem_to_dict, read_problem, write_problem
+from placekit.io.files.result_json import read_result
+from placekit.io.files.workload_json import read_workload, workload_to_dict
 from placekit.model.costs import CostTable
 from placekit.model.errors import PlacekitError
 from placekit.model.graph import OpGraph

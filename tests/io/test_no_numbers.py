@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.io.costs_json import read_costs, write_costs
-from placekit.io.placement_json import read_placement, write_placement
-from placekit.io.platform_toml import read_platform
-from placekit.io.problem_json import read_problem, write_problem
-from placekit.io.result_json import read_result, write_result
-from placekit.io.workload_json import read_workload, write_workload
+from placekit.io.files.costs_json import read_costs, write_costs
+from placekit.io.files.placement_json import read_placement, write_placement
+from placekit.io.files.platform_toml import read_platform
+from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.io.files.result_json import read_result, write_result
+from placekit.io.files.workload_json import read_workload, write_workload
 from placekit.model.errors import InvalidFileError
 
 GRAPH = pk.OpGraph.from_edges(["read", "conv", "add"], [("read", "conv"), ("conv", "add")])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.io.read_model import read_model
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import InvalidFileError, SolverUnavailableError
 
 pytest.importorskip("openvino")
@@ -262,7 +262,7 @@ def test_large_weights_are_read_in_bounds(tmp_path: Path, is_external: bool) -> 
         onnx.save(onnx.load(path), path, save_as_external_data=True, location="large.bin", size_threshold=0)
         assert path.stat().st_size < 10_000
     code = (
-        "import resource, sys; from pathlib import Path; from placekit.io import onnx\n"
+        "import resource, sys; from pathlib import Path; from placekit.io.models import onnx\n"
         "assert len(onnx.model_files(Path(sys.argv[1]))) == int(sys.argv[2])\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )

@@ -13,9 +13,9 @@ from limits import SOON_S
 from numpy.typing import NDArray
 from strategies import ALL
 
-from placekit.io.model import ModelSource
-from placekit.io.openvino_graph import settle_names
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.openvino_graph import settle_names
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import InvalidFileError, PlacekitError
 from placekit.model.graph import OpGraph
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import placements, problems
 
-from placekit.io.detect import kind_of_file
-from placekit.io.placement_json import read_placement, write_placement
+from placekit.io.files.detect import kind_of_file
+from placekit.io.files.placement_json import read_placement, write_placement
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from strategies import NAMES, linked_platforms, platforms
 
 import placekit as pk
-from placekit.cost_models.device_table import DeviceSpec
-from placekit.io.detect import kind_of_file
-from placekit.io.platform_toml import parse_memory, read_platform, write_platform
-from placekit.io.schemas import SpecModel
+from placekit.cost_models.sheets.device_table import DeviceSpec
+from placekit.io.files.detect import kind_of_file
+from placekit.io.files.platform_toml import parse_memory, read_platform, write_platform
+from placekit.io.files.schemas import SpecModel
 from placekit.model.errors import InvalidFileError, PlacekitError
 from placekit.model.platform import Link, Platform
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import problems
 
-from placekit.io.detect import kind_of_file
-from placekit.io.problem_json import problem_from_dict, problem_to_dict, read_problem, write_problem
-from placekit.io.schemas import SCHEMAS, json_schema
+from placekit.io.files.detect import kind_of_file
+from placekit.io.files.problem_json import problem_from_dict, problem_to_dict, read_problem, write_problem
+from placekit.io.files.schemas import SCHEMAS, json_schema
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, PlacekitError, UnknownNameError
 from placekit.model.graph import OpGraph

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.io.npz_arrays import MAX_UNPACKED_BYTES, read_npz
-from placekit.io.onnx import load_model as load_onnx
-from placekit.io.openvino_ir import load_model as load_ir
-from placekit.io.platform_toml import read_platform
+from placekit.io.files.npz_arrays import MAX_UNPACKED_BYTES, read_npz
+from placekit.io.files.platform_toml import read_platform
+from placekit.io.models.onnx import load_model as load_onnx
+from placekit.io.models.openvino_ir import load_model as load_ir
 from placekit.io.reading import MAX_TEXT_BYTES, inside, open_input, read_bytes, read_json
 from placekit.model.errors import InvalidFileError
 
@@ -131,7 +131,7 @@ def test_a_bomb_is_refused_by_the_directory(monkeypatch: pytest.MonkeyPatch) -> 
     """A few kilobytes that unpack to many are not unpacked."""
     content = archive(a=array_file((MAX_UNPACKED_BYTES // 8,), bytes(MAX_UNPACKED_BYTES)))
     assert len(content) < 1 << 20
-    monkeypatch.setattr("placekit.io.npz_arrays._read_member", lambda *_: pytest.fail("unpacked"))
+    monkeypatch.setattr("placekit.io.files.npz_arrays._read_member", lambda *_: pytest.fail("unpacked"))
     with pytest.raises(InvalidFileError, match=r"unpacks to .* bytes; the limit is"):
         read_npz(content, "bomb.npz")
 

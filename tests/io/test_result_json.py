@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import placements, problems
 
-from placekit.io.detect import kind_of_file
-from placekit.io.result_json import read_result, write_result
+from placekit.io.files.detect import kind_of_file
+from placekit.io.files.result_json import read_result, write_result
 from placekit.model.errors import InvalidFileError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem

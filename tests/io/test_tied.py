@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.cli.facts import model_facts
+from placekit.cli.output.facts import model_facts
 from placekit.cost_models.analytic import Analytic
-from placekit.io.model import ModelSource
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.read_model import read_model
 
 ov = pytest.importorskip("openvino")
 onnx = pytest.importorskip("onnx")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import problems, workload_problems
 
-from placekit.io.workload_json import milliseconds, read_workload, workload_to_dict, write_workload
+from placekit.io.files.workload_json import milliseconds, read_workload, workload_to_dict, write_workload
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 from placekit.model.platform import Device, Link, Platform

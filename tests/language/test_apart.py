@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.cli.launch import launch_lines
-from placekit.cost_models.device_table import get_spec
-from placekit.io.problem_json import read_problem, write_problem
-from placekit.language.apart import PHASES, apart_cases, of_phase
+from placekit.cost_models.sheets.device_table import get_spec
+from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.language.commands.launch import launch_lines
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.plan import fastest, plan_cases, plans
+from placekit.language.planning.apart import PHASES, apart_cases, of_phase
+from placekit.language.planning.plan import fastest, plan_cases, plans
 from placekit.language.report import serving_report
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task

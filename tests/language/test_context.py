@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.cost_models.device_table import get_spec
-from placekit.language.context import longest_context
+from placekit.cost_models.sheets.device_table import get_spec
 from placekit.language.decoder import Decoder
+from placekit.language.planning.context import longest_context
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.solvers.chain.costs import chain_of

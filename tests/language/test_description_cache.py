@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from placekit.language import description_cache, from_config
+from placekit.language.config import description_cache, from_config
+from placekit.language.config.from_config import read_config
 from placekit.language.description import ModelDescription
-from placekit.language.from_config import read_config
 
 pytest.importorskip("transformers", minversion="5")
 
@@ -56,9 +56,9 @@ def test_a_change_of_any_file_of_the_room_builds_again(tmp_path: Path, monkeypat
     read_config(gpt2)
     read_config(gpt2)
     assert len(built) == 1
-    files = sorted(room.glob("*.py"))
-    assert {"decoder.py", "modules.py", "quantised.py", "stored.py"} <= {file.name for file in files}
-    for file in (each for each in files if each.name in ("decoder.py", "quantised_methods.py", "task.py")):
+    files = sorted(room.rglob("*.py"))
+    assert {"decoder.py", "modules.py", "packed.py", "stored.py"} <= {file.name for file in files}
+    for file in (each for each in files if each.name in ("decoder.py", "readers.py", "task.py")):
         file.write_text(file.read_text() + "\n# another number\n")
         count = len(built)
         read_config(gpt2)

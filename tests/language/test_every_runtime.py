@@ -15,15 +15,15 @@ import pytest
 from serving_plans import best_plan
 
 import placekit as pk
-from placekit.cli.launch import launch_lines
 from placekit.exports.arguments import runtime_arguments
+from placekit.language.commands.launch import launch_lines
+from placekit.language.config.from_config import _built, read_config
 from placekit.language.description import ModelDescription
-from placekit.language.from_config import _built, read_config
-from placekit.language.plan import ServingPlan, plan_cases
+from placekit.language.planning.plan import ServingPlan, plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
-from placekit.model.block_paths import block_numbers
+from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.solve import solve
 from placekit.solvers.chain.method import Chain

@@ -11,8 +11,8 @@ import pytest
 import placekit as pk
 from placekit.exports.arguments import runtime_arguments
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.experts import hosted_ops, hosting_cases, with_hosted_experts
-from placekit.language.plan import fastest, plan_cases, plans
+from placekit.language.planning.experts import hosted_ops, hosting_cases, with_hosted_experts
+from placekit.language.planning.plan import fastest, plan_cases, plans
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import placekit as pk
+from placekit.language.config.from_config import read_config
 from placekit.language.description import ModelDescription
-from placekit.language.from_config import read_config
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError

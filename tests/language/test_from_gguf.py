@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gguf_headers import Shapes, attention, experts, feed_forward, state_space, write_header, write_model
 
-from placekit.language.from_gguf import read_gguf
+from placekit.language.gguf.from_gguf import read_gguf
 from placekit.model.errors import InvalidFileError, PlacekitError
 
 gguf = pytest.importorskip("gguf")

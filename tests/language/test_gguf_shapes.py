@@ -31,8 +31,8 @@ from serving_plans import best_plan
 
 import placekit as pk
 from placekit.exports.arguments import runtime_arguments
-from placekit.language.from_gguf import read_gguf
-from placekit.language.plan import plan_cases
+from placekit.language.gguf.from_gguf import read_gguf
+from placekit.language.planning.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import placekit as pk
-from placekit.cost_models.cards import LLAMA_CPP, SERVERS
-from placekit.cost_models.machines import Machine, machine_of
+from placekit.cost_models.sheets.cards import LLAMA_CPP, SERVERS
+from placekit.cost_models.sheets.machines import Machine, machine_of
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.given import Split, given_placement, given_report
-from placekit.language.offload import with_offload
-from placekit.language.plan import first_card, plan_cases, plans
+from placekit.language.planning.given import Split, given_placement, given_report
+from placekit.language.planning.offload import with_offload
+from placekit.language.planning.plan import first_card, plan_cases, plans
 from placekit.language.report import ServingReport
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving

@@ -12,13 +12,13 @@ import pytest
 from serving_plans import best_plan
 
 import placekit as pk
-from placekit.cli.launch import launch_lines
-from placekit.cost_models.device_table import get_spec
+from placekit.cost_models.sheets.device_table import get_spec
 from placekit.exports.blocks import block_placement
-from placekit.io.openvino_graph import ATTENTION
+from placekit.io.models.openvino_graph import ATTENTION
+from placekit.language.commands.launch import launch_lines
 from placekit.language.decoder import Decoder
 from placekit.language.model import find_caches, model_task
-from placekit.language.plan import plan_cases
+from placekit.language.planning.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import UnsupportedProblemError

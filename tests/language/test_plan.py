@@ -9,11 +9,11 @@ import pytest
 from serving_plans import best_plan
 
 import placekit as pk
-from placekit.cli.platforms import MemoryLimits
+from placekit.cli.inputs.platforms import MemoryLimits
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.device_map import device_map
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.plan import ServingPlan, plan_cases
+from placekit.language.planning.plan import ServingPlan, plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task

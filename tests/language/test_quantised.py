@@ -11,9 +11,9 @@ import pytest
 from limits import SOON_S
 from safetensors_files import write_headers
 
+from placekit.language.config.from_config import _built, read_config
 from placekit.language.description import ModelDescription
-from placekit.language.from_config import _built, read_config
-from placekit.language.quantised_methods import read_quantised
+from placekit.language.quantised.readers import read_quantised
 from placekit.model.errors import UnsupportedProblemError
 
 pytest.importorskip("transformers", minversion="5")

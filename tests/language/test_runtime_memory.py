@@ -8,12 +8,12 @@ import pytest
 
 import placekit as pk
 from placekit.benchmarks.published import scaled_to_file
-from placekit.cost_models.cards import LLAMA_CPP
-from placekit.cost_models.machines import machine_of
+from placekit.cost_models.sheets.cards import LLAMA_CPP
+from placekit.cost_models.sheets.machines import machine_of
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
-from placekit.language.given import Split, given_report
-from placekit.language.offload import with_offload
+from placekit.language.planning.given import Split, given_report
+from placekit.language.planning.offload import with_offload
 from placekit.language.runtimes import DEFAULT_HEADROOM, RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from safetensors_files import write_headers
 
-from placekit.language.from_config import read_config
-from placekit.language.stored import stored_bytes
+from placekit.language.config.from_config import read_config
+from placekit.language.config.stored import stored_bytes
 from placekit.model.errors import InvalidFileError
 
 pytest.importorskip("transformers")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.cost_models.device_table import get_spec
+from placekit.cost_models.sheets.device_table import get_spec
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import ModelStep, model_step

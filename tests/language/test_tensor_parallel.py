@@ -14,12 +14,12 @@ from serving_plans import best_plan
 import placekit as pk
 from placekit.exports.arguments import runtime_arguments
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.plan import ServingPlan, plan_cases
+from placekit.language.planning.plan import ServingPlan, plan_cases
+from placekit.language.planning.tensor_cut import all_teams, best_teams
 from placekit.language.report import serving_report
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
-from placekit.language.tensor_cut import all_teams, best_teams
 from placekit.model.errors import InvalidProblemError
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve

@@ -12,9 +12,9 @@ from strategies import ALL
 
 import placekit as pk
 from placekit.learned import environment
-from placekit.learned.checkpoint import problem_digest, read_checkpoint, write_checkpoint
 from placekit.learned.hsdag.method import Hsdag
 from placekit.learned.method import Session
+from placekit.learned.training.checkpoint import problem_digest, read_checkpoint, write_checkpoint
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnsupportedProblemError
 from placekit.solve.registry import get_method
 from placekit.solve.stop import Progress, Stop, StopReason

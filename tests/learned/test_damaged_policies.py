@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import placekit as pk
-from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.hsdag.method import Hsdag
-from placekit.learned.journal import Journal
 from placekit.learned.method import Session
-from placekit.learned.training import Metrics
+from placekit.learned.training.checkpoint import read_checkpoint
+from placekit.learned.training.journal import Journal
+from placekit.learned.training.loop import Metrics
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 
 QUICK = {"hidden": 8, "steps": 2, "samples": 4, "patience": 0}

@@ -19,14 +19,14 @@ from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
-from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.doppler.episodes import FEATURES, FOLLOWS, SAMPLES
 from placekit.learned.doppler.method import Doppler, DopplerLearner, DopplerParams
 from placekit.learned.doppler.network import select_log_probs
 from placekit.learned.environment import Environment
 from placekit.learned.method import Session, seeded_learner
-from placekit.learned.threads import one_thread
-from placekit.learned.training import Metrics, Stage, Training, train
+from placekit.learned.training.checkpoint import read_checkpoint
+from placekit.learned.training.loop import Metrics, Stage, Training, train
+from placekit.learned.training.threads import one_thread
 from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_steps

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from openvino import opset13 as opset
 
 import placekit as pk
-from placekit.cost_models.cache import ProfileCache
-from placekit.cost_models.measuring import measuring
+from placekit.cost_models.measured.cache import ProfileCache
+from placekit.cost_models.measured.measuring import measuring
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.io.model import ModelSource
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.read_model import read_model
 from placekit.learned.environment import INFEASIBLE_COST, Environment
 from placekit.learned.hsdag.method import Hsdag
 from placekit.learned.hsdag.params import HsdagParams
@@ -31,10 +31,10 @@ from placekit.learned.rewards import RewardStopped
 from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.model.platform import Platform
 from placekit.objectives import Makespan
-from placekit.runtime.contenders import Contender, Placed
-from placekit.runtime.series import Series, Timings
-from placekit.runtime.timed_process import Burst
-from placekit.runtime.timing import Timing, TimingSettings
+from placekit.runtime.timing.contenders import Contender, Placed
+from placekit.runtime.timing.series import Series, Timings
+from placekit.runtime.timing.timed_process import Burst
+from placekit.runtime.timing.timing import Timing, TimingSettings
 from placekit.solve.registry import get_method
 from placekit.solve.stop import StopReason
 
@@ -267,7 +267,7 @@ def test_measurements_outlive_the_process_even_where_the_machine_is_busy(
     chain: ModelSource, objective: pk.Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Disturbed ones are kept for rewards, but not taken by whoever wants undisturbed ones."""
-    monkeypatch.setattr("placekit.runtime.timing.TimedProcess", Process)
+    monkeypatch.setattr("placekit.runtime.timing.timing.TimedProcess", Process)
     problem = problem_of(chain, objective)
     settings = TimingSettings(rounds=3, max_rounds=3, max_foreign_load=0.0)
     timing = Timing(settings, ProfileCache(tmp_path / "cache"), tmp_path / "lock", keeps_noisy=True)

@@ -9,7 +9,7 @@ from limits import Stopwatch
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.learned.environment import Environment
-from placekit.learned.pace import Pace, out_of_time
+from placekit.learned.training.pace import Pace, out_of_time
 from placekit.solve.method import Run
 from placekit.solve.registry import get_method
 from placekit.solve.stop import StopReason

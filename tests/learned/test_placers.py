@@ -17,14 +17,14 @@ from strategies import examples, problems
 from torch import Tensor
 
 import placekit as pk
-from placekit.learned.checkpoint import read_checkpoint, write_checkpoint
 from placekit.learned.doppler.method import Doppler
 from placekit.learned.environment import Environment
-from placekit.learned.gdp import Gdp, GdpLearner, GdpNetwork, GdpParams, SegmentLayer
 from placekit.learned.group_graph import few_groups, group_graph, relations_of, wanted_actions
 from placekit.learned.method import LearnedMethod, Session, seeded_learner
-from placekit.learned.placeto import Placeto, PlacetoLearner
-from placekit.learned.rnn import Rnn, RnnLearner
+from placekit.learned.placers.gdp import Gdp, GdpLearner, GdpNetwork, GdpParams, SegmentLayer
+from placekit.learned.placers.placeto import Placeto, PlacetoLearner
+from placekit.learned.placers.rnn import Rnn, RnnLearner
+from placekit.learned.training.checkpoint import read_checkpoint, write_checkpoint
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 
 PLACERS = [Gdp, Rnn, Placeto, Doppler]

@@ -7,7 +7,7 @@ import torch
 
 import placekit as pk
 from placekit.learned.hsdag.learner import HsdagLearner
-from placekit.learned.threads import one_thread
+from placekit.learned.training.threads import one_thread
 
 
 def test_threads_are_given_back() -> None:

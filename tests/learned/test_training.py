@@ -16,9 +16,9 @@ import placekit as pk
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.params import HsdagParams
-from placekit.learned.journal import Journal
 from placekit.learned.learner import Learner, MovingBaseline, Rollout, TrainingParams, batch_advantages
-from placekit.learned.training import Metrics, Training, train
+from placekit.learned.training.journal import Journal
+from placekit.learned.training.loop import Metrics, Training, train
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.stop import StopReason
 

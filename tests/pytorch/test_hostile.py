@@ -17,8 +17,8 @@ from placekit.model.platform import Device, Platform
 from placekit.pytorch.archive import check_target
 from placekit.pytorch.module import random_inputs
 from placekit.pytorch.source import TorchSource, read_pt2
-from placekit.runtime.bundle import write_bundle
-from placekit.runtime.torch_stages import plan_torch_stages
+from placekit.runtime.bundles.bundle import write_bundle
+from placekit.runtime.stages.torch_stages import plan_torch_stages
 
 torch = pytest.importorskip("torch")
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import placekit as pk
 from placekit.cost_models.analytic import Analytic
-from placekit.io.read_model import read_model
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnsupportedProblemError
 from placekit.pytorch.source import TorchSource, read_pt2, read_torch
 

@@ -19,7 +19,7 @@ from pipelines import alternating_plan, chain, chain_value, placed_plan, random_
 
 from placekit import runtime
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import (
     DeviceUnavailableError,
     InvalidFileError,
@@ -27,10 +27,10 @@ from placekit.model.errors import (
     PlacekitError,
 )
 from placekit.model.platform import Device, Platform
-from placekit.runtime.bundle import MANIFEST, read_bundle, write_bundle
-from placekit.runtime.contenders import on_one_device
-from placekit.runtime.plans import plan_stages
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.bundles.bundle import MANIFEST, read_bundle, write_bundle
+from placekit.runtime.stages.plans import plan_stages
+from placekit.runtime.stages.stage_plan import StagePlan
+from placekit.runtime.timing.contenders import on_one_device
 
 
 @pytest.fixture
@@ -355,7 +355,7 @@ def test_paths_in_a_bundle_are_ignored_and_the_callers_cache_is_used(
 ) -> None:
     """A stranger's CACHE_DIR makes no folder; that of whoever loads the bundle does."""
     evil, told = tmp_path / "evil", []
-    monkeypatch.setattr("placekit.runtime.bundle._LOGGER.warning", lambda *args: told.append(args))
+    monkeypatch.setattr("placekit.runtime.bundles.bundle._LOGGER.warning", lambda *args: told.append(args))
     change(bundle, lambda m: [each["properties"].update(CACHE_DIR=str(evil)) for each in m["devices"]])
     with runtime.load(bundle):
         assert not evil.exists()

@@ -11,12 +11,12 @@ import openvino as ov
 import pytest
 from pipelines import random_plan
 
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import OutputMismatchError
 from placekit.runtime import output_check
-from placekit.runtime.contenders import Executor
 from placekit.runtime.output_check import require_equal_outputs
-from placekit.runtime.plans import compile_plan
+from placekit.runtime.stages.plans import compile_plan
+from placekit.runtime.timing.contenders import Executor
 
 Saved = Callable[[ov.Model], ModelSource]
 

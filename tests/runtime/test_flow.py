@@ -13,8 +13,8 @@ from strategies import examples
 
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device
-from placekit.runtime.flow import Flow, Wiring, samples_ahead, wire
-from placekit.runtime.stages import PlacedStage, StagePlan
+from placekit.runtime.pipelines.flow import Flow, Wiring, samples_ahead, wire
+from placekit.runtime.stages.stage_plan import PlacedStage, StagePlan
 
 Key = tuple[str, int]
 

@@ -23,9 +23,9 @@ from pipelines import (
     team_plan,
 )
 
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import ExecutionError, InvalidProblemError
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.stages.stage_plan import StagePlan
 
 Saved: TypeAlias = Callable[[ov.Model], ModelSource]
 

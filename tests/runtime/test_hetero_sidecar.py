@@ -21,17 +21,17 @@ from pipelines import chain, chain_value
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.machine import usable_cores
-from placekit.io.model import ModelSource
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import (
     PlacekitError,
     UnsupportedProblemError,
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.hetero_sidecar import hetero_devices, write_sidecar
-from placekit.runtime.openvino_tensors import run_once
-from placekit.runtime.plans import plan_stages
+from placekit.runtime.bundles.hetero_sidecar import hetero_devices, write_sidecar
+from placekit.runtime.stages.openvino_tensors import run_once
+from placekit.runtime.stages.plans import plan_stages
 from placekit.runtime.tensor_checks import relative_errors
 
 Saved = Callable[[ov.Model], ModelSource]

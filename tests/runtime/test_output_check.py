@@ -12,11 +12,11 @@ import pytest
 from openvino import opset13 as opset
 from pipelines import alternating_plan, chain, corrupt_stage, placed_plan, random_plan
 
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import OutputMismatchError, UnsupportedProblemError
 from placekit.runtime import output_check
 from placekit.runtime.output_check import check_placement, in_f32
-from placekit.runtime.plans import compile_plan
+from placekit.runtime.stages.plans import compile_plan
 from placekit.runtime.tensor_checks import TOLERANCES, OutputCheck, TensorCheck, relative_errors
 
 Saved = Callable[[ov.Model], ModelSource]

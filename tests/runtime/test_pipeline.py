@@ -27,13 +27,13 @@ from pipelines import (
 )
 
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.io.model import ModelSource
-from placekit.io.read_model import read_model
+from placekit.io.models.model import ModelSource
+from placekit.io.models.read_model import read_model
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.plans import plan_stages
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.stages.plans import plan_stages
+from placekit.runtime.stages.stage_plan import StagePlan
 from placekit.zoo import build
 
 

@@ -11,10 +11,10 @@ import pytest
 from pipelines import corrupt_stage
 from random_plans import KINDS, LIGHT_MODELS, SMALL, light_model, random_plan
 
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.runtime.output_check import check_placement
-from placekit.runtime.plans import compile_plan
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.stages.plans import compile_plan
+from placekit.runtime.stages.stage_plan import StagePlan
 from placekit.zoo import ZOO, build
 
 TINY: dict[str, dict[str, Any]] = {

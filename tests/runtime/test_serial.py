@@ -14,11 +14,11 @@ from openvino import opset13 as opset
 from pipelines import alternating_plan, chain, chain_value, random_plan, whole
 
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
-from placekit.runtime.plans import compile_plan
-from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.pipelines.serial import SerialExecutor
+from placekit.runtime.stages.plans import compile_plan
+from placekit.runtime.stages.stage_plan import StagePlan
 
 Saved = Callable[[ov.Model], ModelSource]
 

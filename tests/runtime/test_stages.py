@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from openvino import opset13 as opset
 from strategies import examples
 
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.plans import plan_stages
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.stages.plans import plan_stages
+from placekit.runtime.stages.stage_plan import StagePlan
 
 Saved = Callable[[ov.Model], ModelSource]
 PLATFORM = Platform(tuple(Device(name, "cpu", is_host=True, openvino="CPU") for name in "ABCD"))

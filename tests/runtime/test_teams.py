@@ -28,17 +28,17 @@ from pipelines import (
 
 from placekit import runtime
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.machine import usable_cpus
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
-from placekit.runtime.bundle import MANIFEST, read_bundle, write_bundle
-from placekit.runtime.hetero_sidecar import hetero_devices
-from placekit.runtime.openvino_stages import compile_openvino_plan
+from placekit.runtime.bundles.bundle import MANIFEST, read_bundle, write_bundle
+from placekit.runtime.bundles.hetero_sidecar import hetero_devices
 from placekit.runtime.output_check import check_placement, require_equal_outputs
-from placekit.runtime.pipeline import UNKNOWN_MEMBER, Pipeline
-from placekit.runtime.plans import compile_plan
-from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.pipelines.pipeline import UNKNOWN_MEMBER, Pipeline
+from placekit.runtime.pipelines.serial import SerialExecutor
+from placekit.runtime.stages.openvino_stages import compile_openvino_plan
+from placekit.runtime.stages.plans import compile_plan
+from placekit.runtime.stages.stage_plan import StagePlan
 
 
 @pytest.fixture

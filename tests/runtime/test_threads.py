@@ -14,13 +14,13 @@ import pytest
 from pipelines import F32, alternating_plan, chain, chain_value, slow_model
 
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import ExecutionError, InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.openvino_stages import compile_openvino_plan
-from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.plans import compile_plan, plan_stages
+from placekit.runtime.pipelines.pipeline import Pipeline
+from placekit.runtime.stages.openvino_stages import compile_openvino_plan
+from placekit.runtime.stages.plans import compile_plan, plan_stages
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.cost_models.cache import ProfileCache
-from placekit.cost_models.measuring import measuring
+from placekit.cost_models.measured.cache import ProfileCache
+from placekit.cost_models.measured.measuring import measuring
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import (
     ExecutionError,
     InvalidProblemError,
@@ -28,23 +28,23 @@ from placekit.model.errors import (
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.baselines import openvino_baselines
-from placekit.runtime.contenders import (
+from placekit.runtime.timing.baselines import openvino_baselines
+from placekit.runtime.timing.contenders import (
     Contender,
     Placed,
     Whole,
     on_one_device,
     singles,
 )
-from placekit.runtime.series import Estimate, Series, Timings
-from placekit.runtime.timed_process import Burst, TimedProcess, steady_rate, tree_cpu_s
-from placekit.runtime.timing import Timing, TimingSettings
+from placekit.runtime.timing.series import Estimate, Series, Timings
+from placekit.runtime.timing.timed_process import Burst, TimedProcess, steady_rate, tree_cpu_s
+from placekit.runtime.timing.timing import Timing, TimingSettings
 
 QUICK = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.05, timeout_s=30)
 HOLDER = """
 import sys
 from pathlib import Path
-from placekit.cost_models.measuring import measuring
+from placekit.cost_models.measured.measuring import measuring
 with measuring("model 'other'", path=Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -303,7 +303,7 @@ def test_measurement_is_kept_by_content(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("placekit.runtime.timing.TimedProcess", refuse)
+    monkeypatch.setattr("placekit.runtime.timing.timing.TimedProcess", refuse)
     second = timing.measure(source, mine)
     assert second.is_cached
     assert second.series[0].to_dict() == first.series[0].to_dict()

@@ -24,11 +24,11 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.module import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
-from placekit.runtime.bundle import read_bundle, write_bundle
-from placekit.runtime.bundle_check import check_bundle
-from placekit.runtime.plans import plan_stages
-from placekit.runtime.stages import StagePlan
-from placekit.runtime.torch_bundle import chain_of
+from placekit.runtime.bundles.bundle import read_bundle, write_bundle
+from placekit.runtime.bundles.bundle_check import check_bundle
+from placekit.runtime.bundles.torch_bundle import chain_of
+from placekit.runtime.stages.plans import plan_stages
+from placekit.runtime.stages.stage_plan import StagePlan
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

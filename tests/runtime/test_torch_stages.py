@@ -22,13 +22,13 @@ from placekit.model.platform import Device, Platform
 from placekit.model.problem import Problem
 from placekit.pytorch.module import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
-from placekit.runtime.baselines import equal_shares, layers_of, random_cuts, torch_baselines
-from placekit.runtime.contenders import Placed, on_one_device
 from placekit.runtime.output_check import require_equal_outputs
-from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.plans import compile_plan, plan_stages
-from placekit.runtime.stages import StagePlan
-from placekit.runtime.timing import Timing, TimingSettings
+from placekit.runtime.pipelines.pipeline import Pipeline
+from placekit.runtime.stages.plans import compile_plan, plan_stages
+from placekit.runtime.stages.stage_plan import StagePlan
+from placekit.runtime.timing.baselines import equal_shares, layers_of, random_cuts, torch_baselines
+from placekit.runtime.timing.contenders import Placed, on_one_device
+from placekit.runtime.timing.timing import Timing, TimingSettings
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from placekit.cost_models.analytic import Analytic
+from placekit.cost_models.measured.splits import split_placement
+from placekit.cost_models.measured.stage_costs import StageCosts
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.cost_models.splits import split_placement
-from placekit.cost_models.stage_costs import StageCosts
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
-from placekit.runtime.compare import PLACEMENT, PlacementTiming, time_placement
-from placekit.runtime.pipeline import UNKNOWN_MEMBER
-from placekit.runtime.splits import measure_splits
-from placekit.runtime.timing import Timing, TimingSettings
-from placekit.runtime.trace import predicted_stage_times, timing_trace
+from placekit.runtime.pipelines.pipeline import UNKNOWN_MEMBER
+from placekit.runtime.timing.compare import PLACEMENT, PlacementTiming, time_placement
+from placekit.runtime.timing.splits import measure_splits
+from placekit.runtime.timing.timing import Timing, TimingSettings
+from placekit.runtime.timing.trace import predicted_stage_times, timing_trace
 
 QUICK = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.05, timeout_s=60)
 
@@ -179,7 +179,7 @@ def test_example_on_the_page_about_timing_runs(
 ) -> None:
     """The Python of docs/timing.md does what it says."""
     monkeypatch.setenv("PLACEKIT_CACHE", str(tmp_path))
-    monkeypatch.setattr("placekit.runtime.timing.lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr("placekit.runtime.timing.timing.lock_path", lambda: tmp_path / "lock")
     page = (Path(__file__).parents[2] / "docs" / "timing.md").read_text()
     code = page.partition("```python\n")[2].partition("```")[0]
     source, mine = problem

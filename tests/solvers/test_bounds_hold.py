@@ -13,14 +13,14 @@ from strategies import ALL
 import placekit as pk
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnsupportedProblemError
-from placekit.solve.without_links import without_links
+from placekit.solve.lifting.without_links import without_links
 from placekit.solvers.assignment.cpsat.solve import build_model
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.series import decompose
-from placekit.solvers.offload_latency.series_program import solve_series
+from placekit.solvers.offload_latency.series.series_program import solve_series
+from placekit.solvers.offload_latency.series.spine import decompose
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 
 

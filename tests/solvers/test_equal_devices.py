@@ -13,10 +13,10 @@ from fuzz.problems import OBJECTIVE_NAMES, random_problem
 from strategies import draws
 
 import placekit as pk
+from placekit.advice.alternatives import alternatives_of
+from placekit.advice.worth import worth_candidates
 from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives.evaluate import evaluate
-from placekit.solve.alternatives import alternatives_of
-from placekit.solve.worth import worth_candidates
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import objective as second_judge
 from placekit.verification.verify import Outcome, verify

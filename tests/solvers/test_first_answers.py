@@ -8,8 +8,8 @@ import pytest
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.model.memory import MemoryBlocks
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.registry import METHODS, get_method
-from placekit.solve.relaxed import why_not
 
 CONSTRUCTIONS = (
     *("single", "round-robin", "random", "greedy", "metis", "pipedream", "dpl", "file"),

@@ -25,9 +25,9 @@ from limits import Stopwatch
 
 import placekit as pk
 from placekit.benchmarks.generators.families import FAMILIES, generate
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.registry import METHODS, get_method
-from placekit.solve.relaxed import why_not
-from placekit.solvers.generic.work_and_path import shared_work
+from placekit.solvers.generic.bounds.work_and_path import shared_work
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ def test_many_ops_have_a_bound_in_linear_time_under_any_limit(
     problem = generate("layered", 60, seed=1, num_devices=2, objective=objective)
     known = shared_work(problem)
     assert known is not None
-    monkeypatch.setattr(import_module("placekit.solvers.generic.bound"), "MANY_CLASSES", 50)
+    monkeypatch.setattr(import_module("placekit.solvers.generic.bounds.bound"), "MANY_CLASSES", 50)
     result = pk.solve(problem, "bound", stop=pk.MaxRuntime(0.0))
     assert result.lower_bound is not None
     assert result.lower_bound >= known[0]
@@ -213,7 +213,7 @@ import numpy as np, placekit as pk
 from placekit import machine
 from placekit.benchmarks.generators.families import generate
 from placekit.solve.registry import get_method
-from placekit.solve.relaxed import why_not
+from placekit.solve.lifting.relaxed import why_not
 objectives = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
 methods = ("ilp", "auto", "cpsat", "local-search", "bound")
 cases = []

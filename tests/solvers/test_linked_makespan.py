@@ -18,7 +18,7 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo, simulate_steps
-from placekit.solve.without_links import without_links
+from placekit.solve.lifting.without_links import without_links
 from placekit.solvers.generic.enumeration.orders import best_order
 from placekit.solvers.sequence.auto import plan
 from placekit.verification.exact import ExactProblem

@@ -13,11 +13,11 @@ from linked_problems import check_enumeration, check_promises, near, on_two_node
 from strategies import blocked, examples, linked, placements, problems
 
 import placekit as pk
-from placekit.io.costs_json import read_costs, write_costs
-from placekit.io.problem_json import read_problem, write_problem
+from placekit.io.files.costs_json import read_costs, write_costs
+from placekit.io.files.problem_json import read_problem, write_problem
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.problem import Problem
-from placekit.solve.without_links import without_links
+from placekit.solve.lifting.without_links import without_links
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.generic.scoring import Scorer
 from placekit.verification.exact import ExactProblem

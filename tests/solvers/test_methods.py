@@ -12,9 +12,9 @@ from strategies import ALL
 import placekit as pk
 from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError, UnsupportedProblemError
 from placekit.solve import registry
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.method_table import MethodEntry
 from placekit.solve.registry import METHODS, get_method
-from placekit.solve.relaxed import why_not
 from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 
 

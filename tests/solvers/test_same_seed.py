@@ -8,8 +8,8 @@ import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import SolverUnavailableError
 from placekit.objectives import OBJECTIVES
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.registry import METHODS, get_method
-from placekit.solve.relaxed import why_not
 
 NAMES = [name for name, entry in METHODS.items() if entry.family in ("baseline", "heuristic") and not entry.argument]
 SHORT: dict[str, dict[str, float]] = {"local-search": {"patience": 2, "steps": 50}}

@@ -11,8 +11,8 @@ from strategies import TIMES_S, examples, problems
 import placekit as pk
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.registry import get_method
-from placekit.solve.relaxed import why_not
 from placekit.solve.result import Status
 
 COSTLY = st.builds(pk.SerialLatency, subgraph_cost_s=TIMES_S)

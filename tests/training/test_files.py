@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fuzz.training_plans import random_training_problem
 
-from placekit.io.detect import kind_of_file
+from placekit.io.files.detect import kind_of_file
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.solvers.training_plan.solve import solve_plan
 from placekit.training.generate import chain_problem, recurrent_problem

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from strategies import TIMES_S, examples, problems
 
 import placekit as pk
-from placekit.io.result_schema import CertificateModel
+from placekit.io.files.result_schema import CertificateModel
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.solve.certificates import certificate_from_dict

@@ -14,8 +14,8 @@ from hypothesis import given
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.cli.verdicts import with_verdict
-from placekit.io.result_json import read_result, write_result
+from placekit.cli.output.verdicts import with_verdict
+from placekit.io.files.result_json import read_result, write_result
 from placekit.model.errors import PlacekitError
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, SerialLatency, Throughput

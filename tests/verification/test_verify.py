@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.io.result_json import read_result, write_result
+from placekit.io.files.result_json import read_result, write_result
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.problem import Problem
 from placekit.solve.certificates import Certificate, NoDevice, Prices

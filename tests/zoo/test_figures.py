@@ -13,7 +13,7 @@ import pytest
 from matplotlib.image import imread
 
 from placekit.cli.main import main
-from placekit.io.result_json import read_result
+from placekit.io.files.result_json import read_result
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "benchmarks" / "figures"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import sum_by
+from placekit.arrays import sum_by
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.simulate import Timeline, Transfers
 

@@ -48,8 +48,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import sum_by
 from placekit.model.errors import InvalidProblemError
-from placekit.model.graph import sum_by
 from placekit.model.placement import Violation
 from placekit.objectives.base import BatchScore, Objective, Schedule, Score, fastest_class_s
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import topological_order
+from placekit.arrays import topological_order
 
 
 def slot_chain(counts: Sequence[int]) -> list[int]:

@@ -18,8 +18,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import all_by, sum_by
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.graph import all_by, sum_by
 from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.model.teams import teams_of

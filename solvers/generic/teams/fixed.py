@@ -20,7 +20,7 @@ from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.model.teams import team_name, teams_of
 from placekit.objectives import Throughput
-from placekit.solve.lift import Lift, LiftedRun, left_s
+from placekit.solve.lifting.lift import Lift, LiftedRun, left_s
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.teams.partitions import partitions

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array, csr_array, hstack
 
-from placekit.model.graph import all_by
+from placekit.arrays import all_by
 from placekit.solve.certificates import SharedWork
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks

@@ -45,8 +45,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import all_by, csr_lists
 from placekit.kernels import njit
-from placekit.model.graph import all_by, csr_lists
 from placekit.objectives.makespan.heaps import pop, push
 from placekit.solve.stop import is_wanted
 from placekit.solvers.makespan.schedule.tasks import Tasks, representatives

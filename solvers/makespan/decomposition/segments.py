@@ -18,8 +18,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import number_by_first
 from placekit.model.costs import CostTable
-from placekit.model.graph import OpGraph, number_by_first
+from placekit.model.graph import OpGraph
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan

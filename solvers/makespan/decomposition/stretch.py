@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import number_by_first, sum_by
 from placekit.kernels import njit
-from placekit.model.graph import number_by_first, sum_by
 from placekit.objectives.makespan.arrays import csr_offsets, frozen
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
 

@@ -21,9 +21,9 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import clash, open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import Outcome, search_for
-from placekit.solvers.generic.bound import KeepBound, raise_bounds_of_many
+from placekit.solvers.generic.bounds.bound import KeepBound, raise_bounds_of_many
+from placekit.solvers.generic.bounds.largest_op import largest_op
 from placekit.solvers.generic.enumeration.method import enumerate_first
-from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
 from placekit.solvers.makespan.exact.cp_model import MakespanModel, count_literals

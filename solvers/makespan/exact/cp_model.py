@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.model.graph import sum_by
+from placekit.arrays import sum_by
 from placekit.solve.time_step import common_step_s
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel

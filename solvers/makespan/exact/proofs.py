@@ -9,7 +9,7 @@ import numpy as np
 from placekit.solve.certificates import CertificateSource
 from placekit.solve.method import Run
 from placekit.solvers.backends.thread import run_beside
-from placekit.solvers.generic.bound import KeepBound
+from placekit.solvers.generic.bounds.bound import KeepBound
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, quick_bounds
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
 from placekit.solvers.makespan.schedule.tasks import make_tasks

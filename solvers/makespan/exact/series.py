@@ -22,10 +22,10 @@ import numpy as np
 from placekit.model.errors import ProgramTooLargeError
 from placekit.objectives import Makespan
 from placekit.solve.certificates import Series
-from placekit.solve.lift import Within
+from placekit.solve.lifting.lift import Within
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.generic.bound import KeepBound
+from placekit.solvers.generic.bounds.bound import KeepBound
 from placekit.solvers.makespan.bounds.quick import quick_bounds
 from placekit.solvers.makespan.decomposition.segments import cut_segments, segment_problem
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import sum_by
 from placekit.kernels import njit
-from placekit.model.graph import sum_by
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.instance import instance_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.graph import number_by_first
+from placekit.arrays import number_by_first
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import instance_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.model.graph import sum_by
+from placekit.arrays import sum_by
 from placekit.model.problem import Problem
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from placekit.objectives import Makespan
-from placekit.solve.lift import Lift, LiftedRun, left_s
+from placekit.solve.lifting.lift import Lift, LiftedRun, left_s
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.excess import find_feasible

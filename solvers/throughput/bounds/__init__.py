@@ -3,7 +3,7 @@
 ========================  =====================================================  =============================
 name                      module                                                 cost
 ========================  =====================================================  =============================
-largest op                :mod:`~placekit.solvers.generic.largest_op`             O(ops * kinds)
+largest op                :mod:`~placekit.solvers.generic.bounds.largest_op`             O(ops * kinds)
 unrelated machines        :mod:`~placekit.solvers.throughput.bounds.machines`               one small linear program
 memory-forced work        :mod:`~placekit.solvers.throughput.bounds.forced_work`            one small integer program
 memory-forced cuts        :mod:`~placekit.solvers.throughput.bounds.forced_cuts`            O(classes**3) and the above
@@ -13,7 +13,7 @@ bottleneck device         :mod:`~placekit.solvers.throughput.bounds.bottleneck` 
 :func:`lower_bounds` tries them all. The integer program of the whole problem (method ``ilp``) gives a bound of its own.
 """
 
-from placekit.solvers.generic.largest_op import largest_op as largest_op
+from placekit.solvers.generic.bounds.largest_op import largest_op as largest_op
 from placekit.solvers.throughput.bounds.portfolio import lower_bounds as lower_bounds
 
 __all__ = ["largest_op", "lower_bounds"]

@@ -13,9 +13,9 @@ from placekit.solve.certificates import Certificate
 from placekit.solve.method import Run, no_teams
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason
-from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
+from placekit.solvers.generic.bounds.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
+from placekit.solvers.generic.bounds.largest_op import largest_op
 from placekit.solvers.generic.enumeration.method import enumerate_first
-from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from placekit.model.graph import csr_lists
+from placekit.arrays import csr_lists
 from placekit.solvers.throughput.dp.instance import Instance, unpack
 from placekit.solvers.throughput.dp.kernels import cut_of_prefixes, enumerate_ideals
 

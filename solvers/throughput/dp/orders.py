@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import topological_order
 from placekit.model.contiguity import edges_along_order
-from placekit.model.graph import topological_order
 from placekit.solvers.generic.coarsen import Contraction
 
 

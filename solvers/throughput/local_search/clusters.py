@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.arrays import all_by, sum_by
 from placekit.kernels import njit
-from placekit.model.graph import all_by, sum_by
 from placekit.solvers.assignment.flat import FlatProblem, invert, with_order
 from placekit.solvers.generic.draws import shuffled
 from placekit.solvers.throughput.local_search.sorting import sort

@@ -14,13 +14,13 @@ from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.flat import FlatProblem, flatten
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.bounds.largest_op import largest_op
+from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.excess import find_feasible
 from placekit.solvers.generic.greedy import offer_filled
-from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.local_search import LocalSearch
 from placekit.solvers.generic.teams.fixed import on_partitions
-from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.params import PATIENCE, LocalSearchParams
 from placekit.solvers.throughput.dp.linear import offer_best_chains, offer_team_chains
 from placekit.solvers.throughput.local_search.anneal import score

@@ -14,7 +14,7 @@ from placekit.cost_models.openvino import counters
 from placekit.cost_models.openvino.counters import deaverage, node_time_s, profile_counters
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.groups import RuntimeNode
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import ProfileError
 
 ONE_THREAD = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import examples
 
+from placekit.arrays import topological_order
 from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
-from placekit.model.graph import OpGraph, topological_order
+from placekit.model.graph import OpGraph
 
 
 @st.composite

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from placekit.arrays import topological_order
 from placekit.cost_models.openvino.groups import NO_GROUP, RuntimeNode, fuse, join_groups, merge_cycles
-from placekit.model.graph import OpGraph, topological_order
+from placekit.model.graph import OpGraph
 
 # a chain with an input and an output: x - conv - relu - reshape - fc - out
 CHAIN = OpGraph.from_edges(

@@ -12,7 +12,7 @@ from openvino import opset13 as opset
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino import hand_over
 from placekit.cost_models.openvino.hand_over import HandOver, measure_hand_over, with_hand_over
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 
 Saved = Callable[[ov.Model], ModelSource]
 ONE_THREAD = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}

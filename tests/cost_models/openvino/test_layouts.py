@@ -12,13 +12,13 @@ from openvino import opset13 as opset
 
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.layouts import images_for_convolutions
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.output_check import check_placement
-from placekit.runtime.plans import compile_plan, plan_stages
-from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.pipelines.serial import SerialExecutor
+from placekit.runtime.stages.plans import compile_plan, plan_stages
+from placekit.runtime.stages.stage_plan import StagePlan
 
 Saved = Callable[[ov.Model], ModelSource]
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}

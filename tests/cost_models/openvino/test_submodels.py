@@ -10,7 +10,7 @@ import pytest
 
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.submodels import cpu_groups, profile_submodels
-from placekit.io.model import ModelSource
+from placekit.io.models.model import ModelSource
 
 F16 = {"INFERENCE_PRECISION_HINT": "f16"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.measured.cache import ProfileCache
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.profiled import Profiled
 from placekit.cost_models.pytorch import profile

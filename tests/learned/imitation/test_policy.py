@@ -16,7 +16,6 @@ from train_policy import main as train_policy_script
 import placekit as pk
 from placekit.benchmarks.generators.drawn import OBJECTIVES, draw_problem
 from placekit.benchmarks.generators.families import generate
-from placekit.learned.checkpoint import ANY_DEVICES, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.imitation.decoding import DAMPINGS, Decoder
 from placekit.learned.imitation.inputs import collate, inputs_of
@@ -24,6 +23,7 @@ from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.refinement import Refinement, RegionSearch
 from placekit.learned.method import PRETRAINED
 from placekit.learned.rewards import ExpectedOrder
+from placekit.learned.training.checkpoint import ANY_DEVICES, read_checkpoint
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
 from placekit.objectives.makespan.instance import instance_of

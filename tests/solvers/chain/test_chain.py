@@ -19,8 +19,8 @@ from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.memory import MemoryBlocks
 from placekit.objectives.evaluate import evaluate
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.registry import get_method
-from placekit.solve.relaxed import why_not
 from placekit.solve.result import OPTIMALITY_TOLERANCE, Status
 from placekit.solve.solve import solve
 from placekit.solvers.chain.costs import chain_of

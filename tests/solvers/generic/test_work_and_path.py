@@ -12,7 +12,7 @@ import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.objectives import OBJECTIVES
 from placekit.solve.method import Run
-from placekit.solvers.generic.work_and_path import longest_path_s, raise_bounds_at_once, shared_work
+from placekit.solvers.generic.bounds.work_and_path import longest_path_s, raise_bounds_at_once, shared_work
 from placekit.verification.verify import verify
 
 

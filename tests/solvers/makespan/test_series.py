@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.io.result_json import read_result, write_result
-from placekit.io.result_schema import CertificateModel
+from placekit.io.files.result_json import read_result, write_result
+from placekit.io.files.result_schema import CertificateModel
 from placekit.model.errors import ProgramTooLargeError
 from placekit.solve.certificates import Series, certificate_from_dict
 from placekit.solve.method import Run

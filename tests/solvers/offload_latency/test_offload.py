@@ -24,10 +24,10 @@ from placekit.solvers.offload_latency import anneal
 from placekit.solvers.offload_latency.anneal import burden
 from placekit.solvers.offload_latency.first_answers import bound_offload
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.gap_calls import look_inside
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp
 from placekit.solvers.offload_latency.search import places_from, places_of
-from placekit.solvers.offload_latency.series import decompose
+from placekit.solvers.offload_latency.series.gap_calls import look_inside
+from placekit.solvers.offload_latency.series.spine import decompose
 
 LATENCY_S = {
     "layer_bert24_inference": 0.1002185,

@@ -9,12 +9,12 @@ from strategies import draws
 
 import placekit as pk
 from placekit.solve.method import Run
-from placekit.solvers.offload_latency import gap_calls
-from placekit.solvers.offload_latency import series as series_module
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.gap_calls import look_inside
-from placekit.solvers.offload_latency.series import decompose
-from placekit.solvers.offload_latency.series_program import solve_series
+from placekit.solvers.offload_latency.series import gap_calls
+from placekit.solvers.offload_latency.series import spine as series_module
+from placekit.solvers.offload_latency.series.gap_calls import look_inside
+from placekit.solvers.offload_latency.series.series_program import solve_series
+from placekit.solvers.offload_latency.series.spine import decompose
 
 HOST_S = 50.0
 

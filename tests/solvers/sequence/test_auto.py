@@ -18,9 +18,9 @@ import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import ProgramTooLargeError, SolverUnavailableError
 from placekit.objectives import OBJECTIVES
+from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.method import Run
 from placekit.solve.registry import METHODS, get_method
-from placekit.solve.relaxed import why_not
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.sequence import auto as auto_module
 from placekit.solvers.sequence import stages as stages_module

@@ -1,0 +1,1 @@
+"""Suites, as cases that are solved one by one."""

@@ -1,0 +1,372 @@
+"""``placekit profile``, ``calibrate`` and ``time``: measure ops, splits, and a placement beside the runtime's ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from rich.console import RenderableType
+
+from placekit.cli.console import check_writable, tell
+from placekit.cli.inputs.platforms import PlatformChoice
+from placekit.cli.inputs.task import cost_table, read_placed, read_source, require_known_shapes
+from placekit.cli.options import (
+    CostsOption,
+    DefaultDeviceOption,
+    JsonOption,
+    ModelArgument,
+    PlacementArgument,
+    SeedOption,
+    ShapeOption,
+    output_option,
+)
+from placekit.cli.output.facts import cost_facts, describe_platform, model_facts
+from placekit.cli.output.progress import StepBar
+from placekit.cli.output.render import fact_lines, many_stages_note, paragraphs, plain_table
+from placekit.cli.output.units import format_count, format_ms, format_time
+from placekit.cli.output.verdicts import verdict_lines
+from placekit.cli.output.views import kind_lines, slowest_table
+from placekit.cli.parameters import OUTPUT, option, shared
+from placekit.cost_models.measured.cache import ProfileCache
+from placekit.cost_models.measured.calibration import Calibration
+from placekit.cost_models.measured.calibration import calibrate as fit
+from placekit.cost_models.measured.splits import calibration_splits
+from placekit.cost_models.profiled import Profiled
+from placekit.io.atomic import write_json
+from placekit.io.files.costs_json import write_costs
+from placekit.io.models.model import ModelSource
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.runtime.tensor_checks import OutputCheck
+from placekit.runtime.timing.compare import PlacementTiming, time_placement
+from placekit.runtime.timing.contenders import Executor, executor_named
+from placekit.runtime.timing.series import Timings
+from placekit.runtime.timing.splits import measure_splits
+from placekit.runtime.timing.timing import Timing, TimingSettings
+
+_MAX_STAGES = 20
+_WORTH_CALIBRATING = 0.1
+"""Relative error of the predicted throughput from which a calibration is suggested."""
+
+
+CacheOption = Annotated[bool, shared("Reuse cached measurements, and cache new ones.")]
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """Costs and shapes of a model, and the devices that run it."""
+
+    costs: CostsOption = None
+    shape: ShapeOption = None
+    platform: PlatformChoice = field(default_factory=PlatformChoice)
+
+    def resolve(self, model: Path, placement: Path | None = None) -> tuple[ModelSource, Platform]:
+        """Return the model and its devices; the devices of the `placement` if the number of groups is open."""
+        source = read_source(model, self.shape)
+        choice = self.platform if placement is None else self.platform.of_answer(placement)
+        return source, choice.resolve(source)
+
+
+@dataclass(frozen=True)
+class TimingOptions:
+    """Options of a measurement."""
+
+    panel: ClassVar[str] = "Measuring"
+
+    executor: str = option("threads", "How stages run: as a pipeline (threads), or one after another (serial).", "NAME")
+    burst: float = option(0.6, "Time for which each contender streams in a round.", "SECONDS")
+    time_limit: float = option(90.0, "Time after which no new round begins.", "SECONDS")
+    seed: SeedOption = 0
+
+    def settings(self, rounds: int, *, latency_s: float, throughput_s: float) -> TimingSettings:
+        """Return the settings: up to as many rounds again where other load disturbs, and half a burst to warm up."""
+        return TimingSettings(
+            rounds=rounds,
+            max_rounds=2 * rounds,
+            warm_up_s=self.burst / 2,
+            latency_s=latency_s,
+            throughput_s=throughput_s,
+            time_limit_s=self.time_limit,
+            seed=self.seed,
+        )
+
+
+def flag_lines(timings: Timings) -> Iterator[RenderableType]:
+    """Return reasons to doubt the numbers; only the other load, if there was any."""
+    flags = timings.flags()
+    if timings.is_noisy:
+        yield f"NOISY: {flags[0]}"
+    else:
+        yield from (f"note: {flag}" for flag in flags)
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """Devices to measure on, and how."""
+
+    shape: ShapeOption = None
+    platform: PlatformChoice = field(default_factory=PlatformChoice)
+    repetitions: int = option(15, "Smallest number of measured inferences.", "N")
+    cache: CacheOption = True
+    seed: SeedOption = 0
+
+
+def profile(
+    model: ModelArgument,
+    *,
+    asked: ProfileOptions,
+    output: Path | None = output_option("Costs file (default STEM.costs.json); - for stdout."),
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the ops of a model on the devices of this machine, and write the costs."""
+    target = check_writable(output or Path(f"{model.stem}.costs.json"))
+    source = read_source(model, asked.shape)
+    devices = asked.platform.resolve(source)
+    measure = Profiled(repetitions=asked.repetitions, seed=asked.seed, cache=ProfileCache() if asked.cache else None)
+    with StepBar() as bar:
+        costs = measure.cost_table(source, devices, progress=bar)
+    write_costs(costs, source.graph, target)
+    tell(
+        as_json,
+        _cost_document(costs) | {"files": {"costs": str(target)}},
+        _profile_report(source, devices, costs, target),
+    )
+
+
+def _cost_document(costs: CostTable) -> dict[str, Any]:
+    sums = costs.op_time_s.sum(axis=0).tolist()
+    return {
+        "op_time_sum_s": dict(zip(costs.kinds, sums, strict=True)),
+        "memory_bytes": float(costs.op_memory_bytes.sum()),
+        "provenance": dict(costs.provenance),
+    }
+
+
+def _profile_report(
+    source: ModelSource, platform: Platform, costs: CostTable, target: Path
+) -> Iterator[RenderableType]:
+    yield from paragraphs(
+        fact_lines(model_facts(source) | {"platform": describe_platform(platform)} | cost_facts(costs)),
+        kind_lines(costs),
+        slowest_table(costs, source.graph.op_names),
+        fact_lines({"wrote costs": str(target)}),
+    )
+
+
+def calibrate(
+    model: ModelArgument,
+    *,
+    asked: MachineOptions,
+    timing: TimingOptions,
+    rounds: int = option(7, "Number of undisturbed rounds to measure, at least 3.", "N"),
+    output: Path | None = output_option("Costs file (default STEM.costs.json); - for stdout."),
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a few splits of a model, fit its costs to them, and say whether predictions become better."""
+    how = executor_named(timing.executor)
+    target = check_writable(output or Path(f"{model.stem}.costs.json"))
+    serial = how == "serial"
+    settings = timing.settings(
+        rounds, latency_s=timing.burst if serial else 0.0, throughput_s=0.0 if serial else timing.burst
+    )
+    source, chosen = asked.resolve(model)
+    if chosen.num_devices < 2:
+        raise InvalidProblemError(
+            f"calibrate measures splits between devices, and there is one, {chosen.device_names[0]}; give several "
+            "by -d, or --groups 2"
+        )
+    problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
+    with StepBar() as bar:
+        measured = measure_splits(
+            source, problem, calibration_splits(problem), how, Timing(settings, cache=None), progress=bar
+        )
+    found = fit(problem.costs, measured.splits, measured.circumstances())
+    write_costs(found.apply(problem.costs, source.graph), source.graph, target)
+    document = {"model": source.name} | found.to_dict() | {"files": {"costs": str(target)}}
+    tell(as_json, document, chain(_calibration_report(found, target), flag_lines(measured.timings)))
+
+
+def _calibration_report(found: Calibration, target: Path) -> Iterator[RenderableType]:
+    table = plain_table("split", "error before", "after, held out")
+    for name, before, after in zip(found.names, found.before.tolist(), found.after.tolist(), strict=True):
+        table.add_row(name, f"{before:+.1%}", f"{after:+.1%}")
+    yield table
+    yield ""
+    facts = {"mean error": f"{found.error_before:.1%} before, {found.error_after:.1%} after on held-out splits"}
+    if found.is_better:
+        values, spread = found.parameters, found.spread
+        for kind, scale, error in zip(found.kinds, values.op_scale, spread.op_scale, strict=True):
+            facts[f"ops, {kind}"] = f"x {scale:.3f} +- {error:.3f}"
+        facts["transfers"] = f"x {values.transfer_scale:.3f} +- {spread.transfer_scale:.3f}"
+        facts["moving"] = f"+ {values.transfer_s_per_byte * 1e9:.3g} +- {spread.transfer_s_per_byte * 1e9:.2g} s/GB"
+        facts["a stage"] = f"+ {values.stage_overhead_s * 1e6:.3g} +- {spread.stage_overhead_s * 1e6:.2g} us"
+    else:
+        facts["verdict"] = "predictions do not become better, so the costs stay as they were"
+    yield fact_lines(facts | {"wrote costs": str(target)})
+
+
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """Ways of running a model that a placement is compared with."""
+
+    panel: ClassVar[str] = "Measuring"
+
+    rounds: int = option(9, "Number of undisturbed rounds to measure, at least 3.", "N")
+    queue_size: int = option(2, "Samples that wait between two stages, at most.", "N")
+    baselines: bool = option(True, "Also time the ways of the runtime: AUTO, MULTI, all cores, streams.")
+    check: bool = option(True, "Compare outputs and cut tensors with a single device first.")
+    cache: CacheOption = True
+    default_device: DefaultDeviceOption = None
+    trace: Path | None = option(
+        None, "Chrome trace of measured and predicted times, for Perfetto.", "FILE", panel=OUTPUT
+    )
+
+
+def time(
+    model: ModelArgument,
+    placement: PlacementArgument,
+    *,
+    asked: MachineOptions,
+    timing: TimingOptions,
+    against: ComparisonOptions,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a placement, and compare it with the ways of the runtime, single devices and the prediction."""
+    how = executor_named(timing.executor)
+    if against.trace is not None:
+        check_writable(against.trace)
+    settings = timing.settings(against.rounds, latency_s=timing.burst / 2, throughput_s=timing.burst)
+    source, chosen = asked.resolve(model, placement)
+    require_known_shapes(source, placement)
+    placed = read_placed(placement, source.graph, chosen, against.default_device)
+    problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
+    # refuses what does not run
+    checked = _checked(source, placed, chosen, how, timing.seed) if against.check else None
+    with StepBar() as bar:
+        timed = time_placement(
+            source,
+            problem,
+            placed,
+            executor=how,
+            queue_size=against.queue_size,
+            with_baselines=against.baselines,
+            timing=Timing(settings, ProfileCache() if against.cache else None),
+            progress=bar,
+        )
+    files = {}
+    if against.trace is not None:
+        write_json(against.trace, timed.trace())
+        files["trace"] = str(against.trace)
+    told = {
+        "max_relative_error": checked and checked.max_relative_error,
+        "check_precision": checked and checked.precision,
+    }
+    document = {"model": source.name} | timed.to_dict() | told | {"files": files}
+    tell(as_json, document, _timing_report(source, timed, checked, files))
+
+
+def _checked(
+    source: ModelSource, placement: Placement, platform: Platform, executor: Executor, seed: int
+) -> OutputCheck:
+    """Compare the outputs of the stages and of the executor with those of the model on one device."""
+    from placekit.runtime.output_check import require_equal_outputs
+    from placekit.runtime.stages.plans import compile_plan, plan_stages
+
+    return require_equal_outputs(compile_plan(plan_stages(source, placement, platform)), executor, seed=seed)
+
+
+def _timing_report(
+    source: ModelSource, timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[str, str]
+) -> Iterator[RenderableType]:
+    told = timed.to_dict()
+    table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "speedup of the plan")
+    for each in told["contenders"]:
+        if each["error"] is not None:
+            table.add_row(each["name"], "-", "-", "-", "-", "-")
+            continue
+        table.add_row(
+            each["name"],
+            format_ms(each["latency_s"]),
+            format_ms(each["latency_s_iqr"], 2),
+            _number(each["throughput_per_s"]),
+            _number(each["throughput_per_s_iqr"], 2),
+            _times(each["speedup_of_placement"]),
+        )
+    failed = [each for each in told["contenders"] if each["error"] is not None]
+    more = len(told["stages"]) - _MAX_STAGES
+    error, notes = told["prediction_error"], [*flag_lines(timed.timings)]
+    if error is not None and abs(error) > _WORTH_CALIBRATING and not timed.timings.is_noisy:
+        notes.append(
+            f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
+        )
+    facts = dict(_facts(timed, told, checked)) | {f"wrote {kind}": name for kind, name in files.items()}
+    yield from paragraphs(
+        fact_lines(model_facts(source)),
+        [table, *(f"{each['name']} did not run: {' '.join(str(each['error']).split())[:200]}" for each in failed)],
+        [
+            _stages(told["stages"]),
+            *([f"and {more} more"] if more > 0 else []),
+            *many_stages_note(timed.stages.num_stages, len(set(timed.team_names))),
+        ],
+        [fact_lines(facts), *notes],
+        verdict_lines(timed.verdict),
+    )
+
+
+def _stages(rows: list[dict[str, Any]]) -> RenderableType:
+    has_teams = len({row["name"] for row in rows}) < len(rows)
+    table = plain_table(
+        "stage", *(["member"] if has_teams else []), "measured ms", "predicted ms", "error", left=1 + has_teams
+    )
+    for row in rows[:_MAX_STAGES]:
+        table.add_row(
+            row["name"],
+            *([row["device"]] if has_teams else []),
+            format_ms(row["measured_s"]),
+            format_ms(row["predicted_s"]),
+            _percent(row["prediction_error"]),
+        )
+    return table
+
+
+def _facts(timed: PlacementTiming, told: Mapping[str, Any], checked: OutputCheck | None) -> Iterator[tuple[str, str]]:
+    kept = ", from the cache" if timed.timings.is_cached else ""
+    if told["outcome"] is not None:
+        ran = sum(each["name"] in timed.runtime and each["error"] is None for each in told["contenders"])
+        yield (
+            "plan",
+            f"{told['outcome']}: {_times(told['over_runtime'])} (IQR {_number(told['over_runtime_iqr'], 2)}) of the "
+            f"best of {format_count(ran, 'way')} {timed.whose}, chosen in half of the rounds, compared in the others",
+        )
+    yield "executor", f"{timed.executor}, {format_count(told['rounds'], 'round')}{kept}"
+    if told["best_single_device"] is not None:
+        spread = f" (IQR {_number(told['speedup_iqr'], 2)})" if told["speedup_iqr"] is not None else ""
+        yield "speedup", f"{_times(told['speedup'])}{spread} over {told['best_single_device']} alone"
+    for name, unit in (("throughput", "per_s"), ("latency", "s")):
+        measured, predicted = told[f"{name}_{unit}"], told[f"predicted_{name}_{unit}"]
+        error = told["prediction_error" if name == "throughput" else "latency_prediction_error"]
+        shown = [f"{_number(x)} samples/s" if name == "throughput" else format_time(x) for x in (measured, predicted)]
+        yield name, f"{shown[0]} measured, {shown[1]} predicted ({_percent(error)})"
+    if checked is not None:
+        count = format_count(len(checked.cuts) + len(checked.outputs), "tensor")
+        yield (
+            "outputs",
+            f"equal to {checked.reference}: {count}, largest error {checked.max_relative_error:.2g} of spread",
+        )
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{error:+.1%}"

@@ -1,0 +1,103 @@
+"""``placekit train-plan``: pipeline stages, parallel degrees and recomputation for the training of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import typer
+
+from placekit.cli.console import check_writable, refuse_overwriting, tell
+from placekit.cli.options import JsonOption, SearchOptions, exit_code, output_option
+from placekit.cli.output.progress import SolveLine
+from placekit.cli.output.views import plan_parts
+from placekit.cli.parameters import OBJECTIVE, PLATFORM, option
+from placekit.io.files.platform_toml import parse_memory
+from placekit.model.errors import InvalidProblemError
+from placekit.solvers.training_plan.solve import plan_method, solve_plan
+from placekit.training.piper_json import read_piper
+from placekit.training.plan_json import write_plan
+from placekit.training.problem import Restrictions, TrainingProblem
+from placekit.training.schedule import best_by_step
+from placekit.training.transformer import is_transformer, transformer_problem
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Machine and restrictions of a training plan; None for what the file says."""
+
+    panel: ClassVar[str] = OBJECTIVE
+
+    devices: int | None = option(None, "Number of devices.", "N", panel=PLATFORM)
+    memory: str | None = option(None, "Memory of each device.", "8GiB", panel=PLATFORM)
+    bandwidth: str | None = option(None, "Bandwidth of each device per second.", "25GiB", panel=PLATFORM)
+    accelerator: str | None = option(
+        None,
+        "Accelerator of a named transformer: v100-32gb, a100-40gb, a100-80gb (default), h100-80gb.",
+        "NAME",
+        panel=PLATFORM,
+    )
+    microbatches: int | None = option(None, "Number of microbatches in a batch.", "N")
+    data_parallel: bool = option(True, "Allow replicas of stages that share the microbatches.")
+    tensor_parallel: bool = option(True, "Allow devices that share the layers of a stage.")
+    recomputation: bool = option(True, "Allow activations that are computed again instead of kept.")
+    powers_of_two: bool = option(False, "Allow numbers of replicas that are powers of two only.")
+    schedule: str | None = option(None, "Choose by the time of a simulated step: gpipe, 1f1b or interleaved.", "NAME")
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields of the problem that are given."""
+        given: dict[str, Any] = {
+            "num_devices": self.devices,
+            "memory_bytes": None if self.memory is None else parse_memory(self.memory, "--memory"),
+            "bandwidth_bytes_per_s": None if self.bandwidth is None else parse_memory(self.bandwidth, "--bandwidth"),
+            "num_microbatches": self.microbatches,
+        }
+        rules = Restrictions(self.data_parallel, self.tensor_parallel, self.recomputation, self.powers_of_two)
+        return {name: value for name, value in given.items() if value is not None} | {"restrictions": rules}
+
+
+def train_plan(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Training problem (.json of Piper), or a named transformer: 1.5b, 7b, 13b, 70b, 175b, "
+            "transformer:hidden=4096,blocks=32,...",
+            show_default=False,
+        ),
+    ],
+    *,
+    search: SearchOptions,
+    training: TrainingOptions,
+    output: Path | None = output_option("Plan file (default STEM.plan.json); - for stdout."),
+    as_json: JsonOption = False,
+) -> None:
+    """Plan the training of a model: stages, data and tensor parallel degrees, and recomputation.
+
+    `placekit show` draws the plan file, and `placekit explain` says what limits the plan.
+    """
+    plan_method(search.method, search.params)
+    problem, assumptions = read_training(source, training)
+    target = check_writable(output or Path(f"{source.stem}.plan.json"))
+    refuse_overwriting(target, source)
+    with SolveLine(search.time_limit) as line:
+        result = solve_plan(
+            problem, search.method, stop=search.stop(), seed=search.seed, params=search.params, on_progress=line
+        )
+        if training.schedule is not None and result.plan is not None:
+            result = best_by_step(problem, result, training.schedule, solve_plan)
+    if assumptions:
+        result = result.with_info("assumptions", assumptions)
+    write_plan(result, target)
+    document = result.to_dict() | {"files": {"plan": str(target)}}
+    tell(as_json, document, [*plan_parts(result), "", f"wrote plan  {target}"])
+    raise typer.Exit(exit_code(result.plan, result.status))
+
+
+def read_training(source: Path, options: TrainingOptions) -> tuple[TrainingProblem, list[str]]:
+    """Return the problem of a file or of a named transformer, and its assumptions."""
+    if not source.exists() and is_transformer(str(source)):
+        return transformer_problem(str(source), options.accelerator or "a100-80gb", options.changes())
+    if options.accelerator is not None:
+        raise InvalidProblemError(f"--accelerator goes with a named transformer; {source} has its own costs")
+    return read_piper(source, **options.changes()), []

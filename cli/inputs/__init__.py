@@ -1,0 +1,1 @@
+"""Files and options of a command, as problems, platforms and objectives."""

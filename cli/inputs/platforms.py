@@ -1,0 +1,238 @@
+"""From ``-d``, ``--platform``, ``--groups``, ``--precision`` and ``--memory`` to a platform."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from placekit.cli.options import parse_pairs
+from placekit.cli.parameters import PLATFORM, option
+from placekit.cost_models.device_choice import platform_for
+from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts, core_groups
+from placekit.cost_models.sheets.device_table import memory_of_kind
+from placekit.io.files.detect import kind_of_file
+from placekit.io.files.placement_json import read_placement
+from placekit.io.files.platform_toml import parse_memory, read_platform
+from placekit.io.files.result_json import read_result
+from placekit.io.models.model import ModelSource
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.platform import Device, Platform
+from placekit.model.reprs import short_list
+from placekit.model.sizes import format_bytes
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PlatformChoice:
+    """Devices that the user chose; None where nothing was said."""
+
+    panel: ClassVar[str] = PLATFORM
+
+    devices: str | None = option(
+        None, "Devices by OpenVINO's names; cpu,cuda:0 for a .pt2.", "CPU,GPU", names="--device -d"
+    )
+    file: Path | None = option(None, "Platform file (.toml): devices, memory, links.", "FILE", names="--platform")
+    groups: str | None = option(
+        None, "Split the CPU into N groups of cores, each a device; auto: the best N.", "N|auto"
+    )
+    precision: str | None = option(None, "Precision of the CPU, or of each group of cores: f32,bf16.", "f32|bf16|f16")
+
+    def __post_init__(self) -> None:
+        given = [
+            option
+            for option, value in (("-d", self.devices), ("--platform", self.file), ("--groups", self.groups))
+            if value is not None
+        ]
+        if len(given) > 1:
+            raise InvalidProblemError(f"{' and '.join(given)} both choose the devices; give one of them")
+        if self.file is not None and self.precision is not None:
+            raise InvalidProblemError("--precision and --platform: the platform file says the precision")
+        if self.groups is not None and not self.is_open:
+            try:
+                int(self.groups)
+            except ValueError:
+                raise InvalidProblemError(f"--groups {self.groups}: it is a number of groups, or auto") from None
+        if self.is_open and "," in (self.precision or ""):
+            raise InvalidProblemError(f"--precision {self.precision}: --groups auto takes one precision for all groups")
+
+    @property
+    def is_open(self) -> bool:
+        """True if there are several ways to cut the CPU into groups, of which the best is wanted."""
+        return self.groups == "auto"
+
+    def cuts(self) -> list[Platform]:
+        """Return every platform that `is_open` leaves the choice of."""
+        return list(core_cuts(precision=self._precisions()[0]))
+
+    def _precisions(self) -> list[str]:
+        precisions = (self.precision or "f32").split(",")
+        for each in precisions:
+            if each not in PRECISIONS:
+                raise UnknownNameError(f"no precision {each!r}; precisions are {', '.join(PRECISIONS)}")
+        return precisions
+
+    def of_answer(self, path: Path) -> PlatformChoice:
+        """Return the choice with the number of groups taken from the devices of the placement or result in `path`."""
+        if not self.is_open:
+            return self
+        named = set(devices_named(path))
+        for cut in self.cuts():
+            if named <= set(cut.device_names):
+                return replace(self, groups=str(cut.num_devices))
+        raise InvalidProblemError(
+            f"--groups auto: {path} is for devices {', '.join(sorted(named))}, which no way of cutting the cores of "
+            "this machine gives"
+        )
+
+    @property
+    def is_given(self) -> bool:
+        """True if the user chose devices in any way."""
+        return any(value is not None for value in (self.devices, self.file, self.groups, self.precision))
+
+    def resolve(self, source: ModelSource | None = None) -> Platform:
+        """Return the chosen platform; without a choice all devices, or two groups of cores on a plain CPU.
+
+        Parameters
+        ----------
+        source
+            The model: a PyTorch program runs on torch's devices, all others on OpenVINO's.
+        """
+        if self.file is not None:
+            return read_platform(self.file)
+
+        precisions = self._precisions()
+        if self.is_open:
+            raise InvalidProblemError("--groups auto: only solve chooses; give the number of groups here")
+        if self.groups is not None or len(precisions) > 1:
+            if self.devices is not None:
+                raise InvalidProblemError(
+                    f"--precision {self.precision}: several precisions need core groups (--groups), not -d"
+                )
+            count = None if self.groups is None else int(self.groups)
+            return core_groups(count, precision=precisions if len(precisions) > 1 else precisions[0])
+        return platform_for(source, self.devices, precision=precisions[0])
+
+
+def devices_named(path: Path) -> list[str]:
+    """Return the devices, members of teams one by one, that a placement or result file names."""
+    is_result = kind_of_file(path) == "result"
+    names = [load.device for load in read_result(path).device_loads] if is_result else read_placement(path).devices
+    return list(dict.fromkeys(member for name in names for member in name.split("+")))
+
+
+def _family(name: str) -> str:
+    cpu, bracket, _ = name.partition("[")
+    return cpu if bracket else name.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class MemoryLimits:
+    """Memory of devices that the user limited; None where nothing was said."""
+
+    panel: ClassVar[str] = PLATFORM
+
+    limits: list[str] | None = option(
+        None, "Memory limit of a device, a family or a kind; repeatable.", "DEVICE=8GiB", names="--memory"
+    )
+    headroom: str | None = option(
+        None, "Memory of every device that stays free: 10% or 1GiB.", "10%", names="--memory-headroom"
+    )
+
+    def __bool__(self) -> bool:
+        return bool(self.limits or self.headroom)
+
+    def apply(self, platform: Platform) -> Platform:
+        """Return the platform with the limits, and with less memory on every limited device by the headroom."""
+        return _leave_free(_limit_memory(platform, self.limits), self.headroom)
+
+
+def _limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
+    """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices, families or kinds.
+
+    A family is what a platform file makes of one entry with a count: ``GPU`` stands for ``GPU.0``, ``GPU.1``, ...; and
+    ``CPU`` for groups of its cores, ``CPU[0-3]``, ``CPU[4-7]``, ...
+    """
+    sizes: Mapping[str, float] = {
+        name: parse_memory(text, f"--memory {name}")
+        for name, text in parse_pairs("--memory", limits, "DEVICE=SIZE, for example GPU=8GiB").items()
+    }
+    families = {device.name: _family(device.name) for device in platform.devices}
+    known = {*platform.device_names, *filter(None, families.values()), *platform.kinds}
+    for name in sizes:
+        if name not in known:
+            raise UnknownNameError(
+                f"--memory: no device or kind {name!r}; devices are {', '.join(platform.device_names)}; "
+                f"kinds are {', '.join(platform.kinds)}"
+            )
+
+    def size(device: Device) -> float | None:
+        names = (device.name, families[device.name], device.kind)
+        return next((sizes[name] for name in names if name in sizes), device.memory_bytes)
+
+    return platform.replace(devices=tuple(each.replace(memory_bytes=size(each)) for each in platform.devices))
+
+
+def _leave_free(platform: Platform, headroom: str | None) -> Platform:
+    """Return the platform with less memory on every limited device: by ``10%``, or by a size."""
+    if headroom is None:
+        return platform
+    what, share, size = "--memory-headroom", 0.0, 0.0
+    if headroom.endswith("%"):
+        try:
+            share = float(headroom[:-1]) / 100
+        except ValueError:
+            share = -1.0
+        if not 0 <= share < 1:
+            raise InvalidProblemError(f"{what} is {headroom!r}; a share must be from 0% to less than 100%")
+    else:
+        size = parse_memory(headroom, what)
+    devices = []
+    for device in platform.devices:
+        limit = device.memory_bytes
+        if limit is not None:
+            limit = limit * (1 - share) - size
+            if limit <= 0:
+                raise InvalidProblemError(
+                    f"{what} is {headroom!r}; device {device.name!r} has {format_bytes(device.memory_bytes)}"
+                )
+        devices.append(device.replace(memory_bytes=limit))
+    return platform.replace(devices=tuple(devices))
+
+
+def with_sheet_memory(platform: Platform) -> Platform:
+    """Return the platform; devices without a memory limit get that of the data sheet of their kind or spec.
+
+    A limit that only comes from the base of a spec is logged as a warning: a base is there for rates.
+    """
+
+    def limit(device: Device) -> float | None:
+        if device.memory_bytes is not None or device.is_host:
+            return device.memory_bytes
+        found, entry = memory_of_kind(platform, device.kind)
+        if found is not None and entry not in (device.kind, platform.spec_of_kind.get(device.kind)):
+            _LOGGER.warning(
+                "device %r has no memory limit in the platform file; it counts with the %s of %s, the base of its spec",
+                device.name, format_bytes(found), entry,
+            )  # fmt: skip
+        return found
+
+    return platform.replace(devices=tuple(each.replace(memory_bytes=limit(each)) for each in platform.devices))
+
+
+def warn_of_unlimited(platform: Platform) -> None:
+    """Log a warning for accelerators without a memory limit: every model fits into them."""
+    unlimited = [device for device in platform.devices if device.memory_bytes is None and not device.is_host]
+    if not unlimited:
+        return
+    first = unlimited[0]
+    found, entry = memory_of_kind(platform, first.kind)
+    size = "16GiB" if found is None else format_bytes(found).replace(" ", "")
+    sheet = "" if found is None else f", as {entry} has by data sheet"
+    _LOGGER.warning(
+        "%s without a memory limit: any model fits; give `memory` in the platform file, or --memory %s=%s%s",
+        short_list(repr(each.name) for each in unlimited), first.name, size, sheet,
+    )  # fmt: skip

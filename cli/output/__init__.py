@@ -1,0 +1,1 @@
+"""Answers of a command: tables, figures of speech, progress, and files."""

@@ -1,0 +1,1 @@
+"""Costs that were measured: conditions, cache, stages, and the fit to measured splits."""

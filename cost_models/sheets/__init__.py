@@ -1,0 +1,1 @@
+"""Devices by trade name: published peaks, and the shares of them that are sustained."""

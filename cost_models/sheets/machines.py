@@ -1,0 +1,88 @@
+"""Machines in a line: cards and host memory by trade name, as a platform with the specs that its costs need."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placekit.cost_models.sheets.cards import (
+    GENERAL,
+    UNKNOWN_PROCESSOR,
+    Card,
+    Kernels,
+    Processor,
+    Ram,
+    get_card,
+    get_processor,
+    parse_ram,
+)
+from placekit.cost_models.sheets.device_table import DeviceSpec, card_spec, processor_spec
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Device, Platform
+
+HOST = "CPU"
+"""Name and kind of the host of a machine in a line."""
+_HOST_FIELDS = (
+    "dense_flops_per_s", "depthwise_flops_per_s", "other_flops_per_s", "memory_bandwidth_bytes_per_s", "op_overhead_s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cards and a host, by their trade names."""
+
+    cards: tuple[Card, ...]
+    ram: Ram | None = None
+    processor: Processor = UNKNOWN_PROCESSOR
+
+    def __post_init__(self) -> None:
+        if not self.cards and self.ram is None:
+            raise InvalidProblemError("a machine needs a card or host memory")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kind of every card: its name with dashes."""
+        return tuple(card.spec_name for card in self.cards)
+
+    def specs(self, kernels: Kernels = GENERAL) -> dict[str, DeviceSpec]:
+        """Return what kernels sustain, by kind of device."""
+        found = {kind: card_spec(card, kernels) for kind, card in zip(self.kinds, self.cards, strict=True)}
+        return found if self.ram is None else {HOST: processor_spec(self.processor, self.ram, kernels), **found}
+
+    def platform(self) -> Platform:
+        """Return the devices with the memory of their data sheets; links are those of the specs that costs take."""
+        numbers, counts, devices = Counter[str](), Counter(self.kinds), []
+        if self.ram is not None:
+            devices.append(Device(HOST, HOST, memory_bytes=self.ram.memory_bytes, is_host=True))
+        for kind, card in zip(self.kinds, self.cards, strict=True):
+            name = kind if counts[kind] == 1 else f"{kind}.{numbers[kind]}"
+            numbers[kind] += 1
+            devices.append(Device(name, kind, memory_bytes=card.memory_bytes))
+        named, own = {kind: kind for kind in self.kinds}, {}
+        if self.ram is not None:
+            spec = processor_spec(self.processor, self.ram)
+            named[HOST] = spec.name
+            own[spec.name] = {key: getattr(spec, key) for key in _HOST_FIELDS}
+        return Platform(tuple(devices), spec_of_kind=named, specs=own)
+
+
+def machine_of(cards: str | Sequence[str], ram: str | None = None, processor: str | None = None) -> Machine:
+    """Return the machine of cards such as ``"RTX 4090, 2x RTX 3060"`` and host memory such as ``"96 GB DDR5-5600 x2"``.
+
+    Raises `UnknownNameError`: a card or processor that the tables do not have, with the nearest names.
+
+    Examples
+    --------
+    >>> machine = machine_of("RTX 4090, 2x RTX 3060", "96 GB DDR5-5600 x2")
+    >>> machine.platform().device_names
+    ('CPU', 'rtx-4090', 'rtx-3060-12-gb.0', 'rtx-3060-12-gb.1')
+    """
+    named = [each.strip() for each in cards.split(",")] if isinstance(cards, str) else list(cards)
+    found: list[Card] = []
+    for name in filter(None, named):
+        several = re.fullmatch(r"(\d{1,2})\s*[x*]\s+(.*)", name)
+        found += [get_card(several[2])] * int(several[1]) if several else [get_card(name)]
+    cpu = UNKNOWN_PROCESSOR if processor is None else get_processor(processor)
+    return Machine(tuple(found), None if ram is None else parse_ram(ram, cpu.channels), cpu)

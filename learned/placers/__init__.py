@@ -1,0 +1,1 @@
+"""Placers of papers, one module each."""

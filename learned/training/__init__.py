@@ -1,0 +1,1 @@
+"""Training of a learner: the loop, its clock, journal and checkpoints."""

@@ -1,0 +1,1 @@
+"""Files of placekit, and of public workloads: schemas, readers and writers."""

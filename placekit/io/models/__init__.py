@@ -1,0 +1,1 @@
+"""Readers of models: OpenVINO, ONNX, PyTorch."""

@@ -1,0 +1,1 @@
+"""Command ``placekit llm``, and the lines that start what it planned."""

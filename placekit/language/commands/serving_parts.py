@@ -1,0 +1,296 @@
+"""Tables of a placed language model: the model, the load that is asked of it, and the speed of serving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+
+from placekit.cli.output.facts import problem_facts
+from placekit.cli.output.files import file_facts
+from placekit.cli.output.render import fact_lines, paragraphs, plain_table, result_lines
+from placekit.cli.output.units import format_count, format_share
+from placekit.cli.output.verdicts import verdict_lines
+from placekit.language.description import PREDICTING, ModelDescription
+from placekit.language.planning.context import ContextPoint, trained_tokens
+from placekit.language.planning.plan import ServingPlan
+from placekit.language.report import ServingReport
+from placekit.language.runtimes import ServingRuntime
+from placekit.language.task import LanguageTask
+from placekit.language.truth import PUBLISHED, class_of_plan
+from placekit.model.platform import Platform
+from placekit.model.sizes import format_bytes, format_seconds
+
+
+def model_told(task: LanguageTask, name: str) -> str:
+    """Return a sentence about a model."""
+    model = task.description
+    if model is None:
+        layers = int((task.cache_bytes > 0).sum())
+        weights = format_bytes(task.held_bytes(np.ones(len(task.weight_bytes), dtype=bool)))
+        return f"{name}: weights of {weights}, {format_count(layers, 'op')} with a cache"
+    active = ""
+    if model.active_parameters != model.parameters:
+        active = f", {_billions(model.active_parameters)} active per token"
+        if model.lookup_parameters:
+            active += f" ({_billions(model.active_parameters - model.lookup_parameters)} without the embedding table)"
+    return f"{model.name} ({model.family}): {_billions(model.parameters)} parameters in {model.precision}{active}"
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.2f} billion" if count >= 1e8 else f"{count / 1e6:.1f} million"
+
+
+def _description_facts(model: ModelDescription) -> dict[str, str]:
+    """Return what was read of a model: its kinds of blocks, and what they keep of a sequence."""
+    kinds = ", ".join(f"{count} of {kind}" for kind, count in model.kinds().items())
+    kept = []
+    if model.cache_values:
+        kept.append(f"{model.cache_values:,} numbers per token")
+        for window in sorted({block.window for block in model.blocks if block.window}):
+            values = sum(block.cache_values for block in model.blocks if block.window == window)
+            kept.append(f"{values:,} of them for the last {window:,} tokens only")
+    if model.state_bytes:
+        kept.append(f"a state of {format_bytes(model.state_bytes)} per sequence")
+    facts = {"blocks": f"{len(model.blocks)}, hidden {model.hidden}: {kinds}", "keeps": ", ".join(kept)}
+    notes = list(model.notes)
+    if model.speculative:
+        notes.append(f"{len(model.speculative)} block(s) for {PREDICTING} are not placed: loaded for speculation only")
+    if notes:
+        facts["note"] = "; ".join(notes)
+    return facts
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A plan, and what is shown with it."""
+
+    plan: ServingPlan
+    headroom: str  # what stays free of every memory
+    machine: Platform  # with all of its memory
+    pins: Mapping[str, str]  # device by op or pattern, as given
+    compared: Mapping[str, ServingPlan | None]  # that runtimes can follow, by the names of those of equal rules
+    points: tuple[ContextPoint, ...]  # from the fastest to the longest context
+    launch: tuple[str, ...]  # lines that start the runtime
+    experts: Mapping[str, ServingPlan | None]  # with experts on the host and without; empty where no plan has any there
+    phases: Mapping[str, ServingPlan]  # prefill and decode on the same devices, and apart; empty if not asked for
+
+    @property
+    def split_class(self) -> str:
+        """Class of the split, as of published measurements."""
+        placement = self.plan.result.placement
+        assert placement is not None
+        return class_of_plan(self.plan.task, placement)
+
+    @property
+    def bench(self) -> dict[str, dict[str, float | None]]:
+        """Tokens per second as llama-bench counts them, with the factor that predictions are within.
+
+        ``"prompt"`` and ``"generated"``; empty for other runtimes, or several sequences in a batch.
+        """
+        plan, serving = self.plan, self.plan.task.serving
+        report = plan.report
+        if plan.runtime is None or plan.runtime.name != "llama.cpp" or report is None or serving.batch > 1:
+            return {}
+        told = (
+            ("prompt", report.time_to_first_token_s, serving.prompt), ("generated", report.time_per_token_s, 1)
+        )  # fmt: skip
+        return {
+            what: {"tokens_per_s": tokens / seconds, "factor": PUBLISHED[what].get(self.split_class)}
+            for what, seconds, tokens in told
+            if seconds
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the result does not have, as JSON values."""
+        report, runtime = self.plan.report, self.plan.runtime
+        return {
+            "serving": None if report is None else report.to_dict(),
+            "runtime": None if runtime is None else runtime.name,
+            "space": None if runtime is None else runtime.space,
+            "headroom": self.headroom,
+            "compared": {names: None if plan is None else plan.tokens_per_s for names, plan in self.compared.items()},
+            "experts": {what: None if plan is None else plan.tokens_per_s for what, plan in self.experts.items()},
+            "phases": {where: plan.tokens_per_s for where, plan in self.phases.items()},
+            "contexts": [{"context": each.context, "tokens_per_s": each.plan.tokens_per_s} for each in self.points],
+            "launch": list(self.launch),
+            "llama_bench": self.bench,
+        }
+
+
+def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Return the model, the problem, the result, what serving is like, and the files."""
+    plan = answer.plan
+    task, report, result = plan.task, plan.report, plan.result
+    shown = task.problem.replace(platform=task.platform)
+    runtime = {} if plan.runtime is None else {"for": _rules_told(plan.runtime)}
+    read = {} if task.description is None else _description_facts(task.description)
+    facts = {"model": told, **read, **runtime, **_asked(task), **_hosted(task), **_free(answer)}
+    yield from paragraphs(
+        fact_lines(facts | problem_facts(shown, answer.pins)),
+        result_lines(result, with_memory=report is None, space=None if plan.runtime is None else plan.runtime.space),
+        fact_lines({"needed": _needed(answer)})
+        if report is None
+        else serving_lines(task, report, {"llama-bench": _bench_told(answer)} if answer.bench else {}),
+        _context_table(answer) if answer.points else None,
+        _plan_table("experts", answer.experts) if answer.experts else None,
+        _plan_table("prefill and decode", answer.phases) if answer.phases else None,
+        _compared_table(answer) if answer.compared else None,
+        fact_lines(file_facts(written)),
+        verdict_lines(result.verdict, task.problem),
+    )
+
+
+def _rules_told(runtime: ServingRuntime) -> str:
+    where = {
+        "none": "stages of whole blocks on accelerators",
+        "first": "whole blocks; the CPU has the first ones, and the embedding",
+        "last": "whole blocks; the CPU keeps the last ones, and the first card computes them",
+        "any": "whole blocks on any device",
+    }[runtime.host]
+    return f"{runtime.name}: {where}"
+
+
+def _free(answer: Answer) -> dict[str, str]:
+    """Return what stays free of every sort of memory."""
+    usable = {
+        name: None if device.memory_bytes is None else device.memory_bytes / device.degree
+        for device in answer.plan.task.platform.devices
+        for name in device.member_names
+    }
+    free = {
+        f"{format_bytes(device.memory_bytes - left)} of {format_bytes(device.memory_bytes)}": None
+        for device in answer.machine.devices
+        if device.memory_bytes is not None and (left := usable.get(device.name)) is not None
+    }
+    told = {"headroom": f"{answer.headroom} stays free ({', '.join(free)})"} if free else {}
+    if free and answer.plan.runtime is not None and not answer.plan.runtime.reserved_bytes:
+        told["not counted"] = f"what {answer.plan.runtime.name} itself takes of memory: graphs, samplers, profile runs"
+    return told
+
+
+def _needed(answer: Answer) -> str:
+    """Return the memory that a model needs, and what there is, where nothing fits."""
+    task = answer.plan.task
+    needed = float(task.problem.costs.op_memory_bytes.sum())
+    limits = [device.memory_bytes for device in task.problem.platform.devices]
+    if None in limits:
+        return f"weights and cache of {format_bytes(needed)} in whole blocks"
+    there = sum(limit for limit in limits if limit is not None)
+    lacking = f"{format_bytes(needed - there)} lack" if needed > there else "whole blocks do not fit into the parts"
+    names = {name for device in task.problem.platform.devices for name in device.member_names}
+    total = sum(device.memory_bytes or 0.0 for device in answer.machine.devices if device.name in names)
+    return (
+        f"weights and cache {format_bytes(needed)}; there are {format_bytes(there)} of {format_bytes(total)} without "
+        f"headroom ({answer.headroom}) and activations ({format_bytes(task.activation_bytes)} per device): {lacking}"
+    )
+
+
+def _context_table(answer: Answer) -> Iterator[RenderableType]:
+    table = plain_table("context", "tokens/s", "per token", "devices")
+    for each in answer.points:
+        report = each.plan.report
+        assert report is not None
+        rate, per_token = f"{report.tokens_per_s:.4g}", _seconds(report.time_per_token_s)
+        table.add_row(f"{each.context:,}", rate, per_token, str(len(report.memory)))
+    yield table
+    if answer.points[-1].context == trained_tokens(answer.plan.task):
+        yield "the model was trained for no longer context"
+
+
+def _compared_table(answer: Answer) -> RenderableType:
+    table = plain_table("what runtimes can follow", "tokens/s", "loss")
+    best = answer.plan.tokens_per_s
+    for names, plan in answer.compared.items():
+        if plan is None or plan.report is None:
+            table.add_row(names, "cannot run it" if plan is None else "does not fit", "-")
+        else:
+            loss = 1 - plan.tokens_per_s / best  # below 0 where a runtime knows more than the plan without one
+            table.add_row(names, f"{plan.tokens_per_s:.4g}", f"{'-' if loss < -1e-9 else ''}{format_share(abs(loss))}")
+    return table
+
+
+def _plan_table(title: str, compared: Mapping[str, ServingPlan | None]) -> RenderableType:
+    table = plain_table(title, "tokens/s", "first token", "per token")
+    for what, plan in compared.items():
+        if plan is None or plan.report is None:
+            table.add_row(what, "does not fit", "-", "-")
+        else:
+            seconds = (plan.report.time_to_first_token_s, plan.report.time_per_token_s)
+            table.add_row(what, f"{plan.report.tokens_per_s:.4g}", *map(_seconds, seconds))
+    return table
+
+
+def _seconds(time_s: float | None) -> str:
+    return "-" if time_s is None else format_seconds(time_s)
+
+
+def _hosted(task: LanguageTask) -> dict[str, str]:
+    """Return where experts are, if the host has some."""
+    if not task.hosted_blocks:
+        return {}
+    host = next(device.name for device in task.problem.platform.devices if device.is_host)
+    return {
+        "experts": f"those of the first {task.hosted_blocks} blocks are on {host} ({format_bytes(task.hosted_bytes)}), "
+        "and computed there; the time on a card has their time and the bus"
+    }
+
+
+def _asked(task: LanguageTask) -> dict[str, str]:
+    serving = task.serving
+    weights = task.held_bytes(np.ones(len(task.weight_bytes), dtype=bool)) + task.hosted_bytes
+    cache = float(task.cache_bytes.sum())
+    chunk = "" if serving.chunk is None else f"; prefill in chunks of {format_count(serving.chunk, 'token')}"
+    return {
+        "serving": f"{format_count(serving.prompt, 'token')} of prompt, {serving.generated} generated; "
+        f"{format_count(serving.sequences, 'sequence')} in flight, {serving.batch} in a batch{chunk}",
+        "memory": f"weights {format_bytes(weights)}, cache {format_bytes(cache)} per sequence of {serving.context} "
+        f"tokens, activations {format_bytes(task.activation_bytes)} per device",
+    }
+
+
+def _bench_told(answer: Answer) -> str:
+    """Return prompt and generated tokens per second as llama-bench counts them, with their range."""
+    factors = {what: f" (x{each['factor']:.2f})" if each["factor"] else "" for what, each in answer.bench.items()}
+    rates = ", ".join(
+        f"{what} {each['tokens_per_s']:.3g} tokens/s{factors[what]}" for what, each in answer.bench.items()
+    )
+    if not any(factors.values()):
+        return rates
+    return f"{rates}: two of three published measurements like this ({answer.split_class}) are within the factor"
+
+
+def serving_lines(task: LanguageTask, report: ServingReport, measured: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Return what a placement delivers: memory by device, latency, rate, and what one more sequence breaks."""
+    table = plain_table("device", "weights", "cache", "activations", "limit", "sequences")
+    for each in report.memory:
+        most = "-" if each.most_sequences is None else str(each.most_sequences)
+        sizes = (each.weight_bytes, each.cache_bytes, each.activation_bytes, each.limit_bytes)
+        table.add_row(each.device, *map(format_bytes, sizes), most)
+    yield table
+    yield ""
+    facts: dict[str, str] = {}
+    if report.time_to_first_token_s is not None:
+        facts["first token"] = f"{format_seconds(report.time_to_first_token_s)} after the prompt"
+    if report.time_per_token_s is not None:
+        facts["per token"] = format_seconds(report.time_per_token_s)
+    facts |= measured
+    facts["request"] = f"{format_seconds(report.request_s)} from end to end"
+    told = "tokens/s" if task.serving.generated else "prompt tokens/s"
+    facts["rate"] = f"{report.tokens_per_s:.4g} {told}, {report.requests_per_s:.4g} requests/s"
+    if report.batches < report.batches_to_fill:
+        steady = report.steady_requests_per_s * (task.serving.generated or task.serving.prompt)
+        facts["not filled"] = (
+            f"{report.batches} in flight where {report.batches_to_fill} batches keep every stage busy: {steady:.4g} "
+            f"{told} then"
+        )
+    facts["room"] = (
+        "no limit on sequences"
+        if report.most_sequences is None
+        else f"{format_count(report.most_sequences, 'sequence')} in flight at most; one more breaks the limit of "
+        f"{report.next_breaks}"
+    )
+    yield fact_lines(facts)

@@ -1,0 +1,1 @@
+"""Descriptions of language models from the configuration that transformers reads."""

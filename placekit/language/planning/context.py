@@ -1,0 +1,118 @@
+"""The longest context that fits, and the fastest plan at every length on the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placekit.language.planning.plan import ServingPlan
+from placekit.language.serving import MAX_TOKENS, Serving
+from placekit.language.task import LanguageTask
+from placekit.solvers.chain.method import is_feasible_chain
+
+NUM_POINTS = 4
+
+Cases = Callable[[Serving], "list[LanguageTask]"]
+"""From what is served to the problems of which one must have an answer."""
+
+
+@dataclass(frozen=True)
+class ContextPoint:
+    """The fastest plan that has room for `context` tokens of every sequence."""
+
+    context: int
+    plan: ServingPlan
+
+
+def longest_context(cases: Cases, serving: Serving) -> int | None:
+    """Return the largest context for which one of the cases has a plan that fits; None if the present one has none.
+
+    Memory grows with the context, so what fits with a long one fits with a short one. Scaling the cache that is known
+    at one length finds a candidate without making the model anew; it is then checked, and so is its successor. Where
+    layers stop growing (sliding windows) the candidate is too short, and the search goes on from there. The context of
+    `serving` is the least one, and what the model was trained for is the largest.
+    """
+    low, made = serving.context, cases(serving)
+    if not any(_fits(task, 1.0) for task in made):
+        return None
+    high = max(low, trained_tokens(made[0])) + 1  # known not to fit, or not to be asked for
+    while high - low > 1:
+        guess = _longest_scaled([task for task in made if _fits(task, 1.0)], low, high - 1)
+        if guess > low:
+            made = cases(replace(serving, context=guess))
+            if any(_fits(task, 1.0) for task in made):
+                low = guess
+            else:
+                high = guess
+                made = cases(replace(serving, context=low))
+                continue
+        if low + 1 < high:
+            following = cases(replace(serving, context=low + 1))
+            if any(_fits(task, 1.0) for task in following):
+                low, made = low + 1, following
+            else:
+                high = low + 1
+    return low
+
+
+def trained_tokens(task: LanguageTask) -> int:
+    """Return the longest sequence that the model of a task was trained for; `MAX_TOKENS` if nothing says so."""
+    told = None if task.description is None else task.description.trained_tokens
+    return MAX_TOKENS if told is None else min(told, MAX_TOKENS)
+
+
+def _longest_scaled(tasks: list[LanguageTask], context: int, most: int) -> int:
+    """Return the largest context that fits if all caches grow with it, up to `most`."""
+    low, high = context, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if any(_fits(task, middle / context) for task in tasks):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _fits(task: LanguageTask, growth: float) -> bool:
+    """Return whether some chain of the task's problem fits if its cache is `growth` times as large."""
+    costs = task.problem.costs
+    more = (growth - 1.0) * task.serving.sequences * task.cache_bytes
+    return is_feasible_chain(task.problem.replace(costs=costs.replace(op_memory_bytes=costs.op_memory_bytes + more)))
+
+
+def context_points(
+    plan_at: Callable[[Serving], ServingPlan], cases: Cases, serving: Serving, fastest: ServingPlan
+) -> Iterator[ContextPoint]:
+    """Yield plans from the fastest one to the one with the longest context; none is slower and shorter than another.
+
+    `plan_at` gives the best plan for what is served; `fastest` is that of `serving`, with the least context.
+    """
+    longest = longest_context(cases, serving)
+    if longest is None or fastest.report is None:
+        return
+    first = max(serving.context, min(longest, _room(fastest)))
+    lengths = sorted({*np.geomspace(first, longest, NUM_POINTS).round().astype(int).tolist(), first, longest})
+    found: list[ContextPoint] = []
+    for context in lengths:
+        plan = plan_at(replace(serving, context=context))
+        if plan.report is None:
+            continue
+        room = max(context, min(longest, _room(plan)))
+        point = ContextPoint(room, plan)
+        if found and plan.tokens_per_s >= found[-1].plan.tokens_per_s * (1 - 1e-9):
+            found.pop()  # as fast, and longer
+        found.append(point)
+    yield from found
+
+
+def _room(plan: ServingPlan) -> int:
+    """Return the context that fits on the devices of a plan as they are, if caches grow with it."""
+    assert plan.report is not None
+    most: float = MAX_TOKENS
+    for each in plan.report.memory:
+        if each.limit_bytes is not None and each.cache_bytes > 0:
+            left = each.limit_bytes - each.activation_bytes - each.weight_bytes
+            most = min(most, plan.task.serving.context * left / each.cache_bytes)
+    return int(most * (1 + 1e-12))

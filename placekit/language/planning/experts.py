@@ -1,0 +1,132 @@
+r"""Experts in host memory: the host computes those of the first blocks, and the cards all else of these blocks.
+
+This is llama.cpp's ``--n-cpu-moe N``. A token then goes over the bus of its card to the host and back in every such
+block, so hosting is folded into the costs of the ops: on a card, hosted experts take the time of the host and the
+transfers of their inputs and outputs over the card's link; their weights count in the memory of the host.
+
+The number of blocks is chosen by the dynamic program over runs of blocks, one for every number. Only for one batch at a
+time: several batches would share the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.language.planning.offload import copied_s, is_offloaded
+from placekit.language.task import LanguageTask
+from placekit.model.blocks.block_paths import block_numbers
+from placekit.model.costs import CostTable
+from placekit.objectives import SerialLatency
+from placekit.solvers.chain.method import Chain, chain_plan
+
+
+def hosted_ops(task: LanguageTask, num_blocks: int) -> NDArray[np.bool_]:
+    """``[num_ops]`` True for the experts of the first `num_blocks` blocks, and for what is computed between them."""
+    graph = task.problem.graph
+    number = block_numbers(graph)
+    found = np.zeros(graph.num_ops, dtype=np.bool_)
+    if task.description is None:
+        return found
+    for op, part in enumerate(task.description.parts):
+        if 0 <= number[op] < num_blocks:
+            inputs = [graph.op_index[path] for path in part.inputs]
+            is_between = bool(inputs) and not part.parameters and bool(found[inputs].all())
+            found[op] = part.experts > 1 or (is_between and part.op_type != "Add")
+    return found
+
+
+def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | None:
+    """Return the task whose experts of the first blocks are on the host; None if the host lacks memory for them."""
+    hosted = hosted_ops(task, num_blocks)
+    problem, platform = task.problem, task.problem.platform
+    host = next(device for device in platform.devices if device.is_host)
+    held = float(task.weight_bytes[hosted].sum())
+    if not hosted.any() or (host.memory_bytes is not None and held >= host.memory_bytes):
+        return None
+    kind = platform.kinds.index(host.kind)
+    tables = {
+        name: _on_cards(task, table.for_kinds(platform.kinds), hosted)
+        if is_offloaded(task, name)
+        else _on_host(task, table.for_kinds(platform.kinds), hosted, kind)
+        for name, table in task.costs_of_phase.items()
+    }
+    task = task.with_costs(tables)
+    costs = problem.costs
+    memory = costs.op_memory_bytes - np.where(hosted, task.weight_bytes, 0.0)
+    served = {**costs.provenance.get("serving", {}), "hosted_blocks": num_blocks}
+    left = None if host.memory_bytes is None else host.memory_bytes - held
+    devices = tuple(each.replace(memory_bytes=left) if each.is_host else each for each in platform.devices)
+    told = {**costs.provenance, "serving": served}
+    problem = problem.replace(
+        platform=platform.replace(devices=devices),
+        costs=task.problem.costs.replace(op_memory_bytes=memory, provenance=told),
+    )
+    weights = np.where(hosted, 0.0, task.weight_bytes)
+    return replace(task, problem=problem, weight_bytes=weights, hosted_blocks=num_blocks, hosted_bytes=held)
+
+
+def _on_cards(task: LanguageTask, table: CostTable, hosted: NDArray[np.bool_]) -> CostTable:
+    """Return the costs of a large step: cards compute hosted ops, and their weights are copied to them."""
+    time, platform = table.op_time_s.copy(), task.problem.platform
+    weights = np.where(hosted, task.weight_bytes, 0.0)
+    for device in platform.devices:
+        if not device.is_host:
+            time[:, platform.kinds.index(device.kind)] = table.op_time_s[
+                :, platform.kinds.index(device.kind)
+            ] + copied_s(task, device.kind, weights)
+    return table.replace(op_time_s=time)
+
+
+def _on_host(task: LanguageTask, table: CostTable, hosted: NDArray[np.bool_], host: int) -> CostTable:
+    """Return the costs of a step: on cards, hosted ops take the time of the host, and the bus."""
+    graph = task.problem.graph
+    time, supported = table.op_time_s.copy(), table.supported.copy()
+    time[hosted], supported[hosted] = time[hosted, host][:, None], supported[hosted, host][:, None]
+    moved = table.transfer_time_s + table.transfer_time_s[:, [host]]
+    moved[:, host] = 0.0
+    made_by = graph.tensor_producer[graph.consumed_tensor]
+    block = block_numbers(graph)
+    enters = np.flatnonzero(hosted[graph.consumers] & ~hosted[made_by])
+    leaves = np.flatnonzero(~hosted[graph.consumers] & hosted[made_by])
+    reader = {  # a tensor enters a block once, and leaves once
+        (int(block[graph.consumers[edge]]), int(graph.consumed_tensor[edge])): int(graph.consumers[edge])
+        for edge in enters.tolist()
+    }
+    for (_, tensor), op in reader.items():
+        time[op] += moved[tensor]
+    for tensor in set(graph.consumed_tensor[leaves].tolist()):
+        time[graph.tensor_producer[tensor]] += moved[tensor]
+    return table.replace(op_time_s=time, supported=supported)
+
+
+def hosting_cases(task: LanguageTask) -> Iterator[LanguageTask]:
+    """Yield the task with the best number of blocks whose experts are on the host, and with the largest that fits.
+
+    Every number from 1 on is tried. The problem must be one that `Chain` supports; else there is no case.
+    """
+    problem = task.problem
+    has_both = len({device.is_host for device in problem.platform.devices}) == 2
+    if not has_both or task.description is None or not isinstance(problem.objective, SerialLatency):
+        return
+    if Chain().supports(problem) is not None:
+        return
+    number = block_numbers(problem.graph)[hosted_ops(task, len(task.description.blocks))]
+    best: tuple[float, LanguageTask] | None = None
+    largest: LanguageTask | None = None
+    for count in sorted(set((number + 1).tolist())):
+        hosted = with_hosted_experts(task, count)
+        if hosted is None:
+            break
+        found = chain_plan(hosted.problem, hosted.first_kind)
+        if found is not None:
+            largest = hosted
+            if best is None or found.value < best[0]:
+                best = found.value, hosted
+    if best is not None and largest is not None:
+        yield best[1]
+        if largest is not best[1]:
+            yield largest

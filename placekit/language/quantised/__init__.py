@@ -1,0 +1,1 @@
+"""Bytes of quantised weights, by the rules of ``quantization_config``."""

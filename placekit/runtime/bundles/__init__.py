@@ -1,0 +1,1 @@
+"""Placements as folders and files that run without a solver."""

@@ -1,0 +1,1 @@
+"""Executors of stages: a pipeline of threads, or one stage after another."""

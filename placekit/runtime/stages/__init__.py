@@ -1,0 +1,1 @@
+"""Stages of a placement: cut out of the model, compiled, and run, by OpenVINO or PyTorch."""

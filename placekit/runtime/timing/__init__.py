@@ -1,0 +1,1 @@
+"""Timing of placements beside simpler ways of running the model."""

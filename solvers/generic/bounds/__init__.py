@@ -1,0 +1,1 @@
+"""Lower bounds for any objective."""
