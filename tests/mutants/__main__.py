@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from .drawing import draw
+from .touched import tests_of_line
 from .trials import is_noticed, warm_up
 
 TESTS = {
@@ -45,15 +46,16 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ["NUMBA_DISABLE_JIT"] = "1"  # what is compiled cannot be changed, and what is changed would be compiled
     os.nice(5)
     paths = sorted(given.room.rglob("*.py")) if given.room.is_dir() else [given.room]
-    seconds = warm_up(tests_of(given.room) if given.tests is None else given.tests, 20 * given.limit)
+    files = tests_of(given.room) if given.tests is None else given.tests
+    seconds, lines = warm_up(paths, files, 20 * given.limit)
     limit_s = max(given.limit, 2 * sum(seconds.values()))
     listed, tally = equivalents(), Counter[str]()
     quick = defaultdict[Path, list[str]](list)  # tests that noticed changes of each source
     for mutant in draw(paths, given.mutants, given.seed):
         outcome = "equivalent" if (str(mutant.path), mutant.before, mutant.after) in listed else "killed"
-        if outcome == "killed" and not is_noticed(
-            mutant.path, mutant.source, list(seconds), quick[mutant.path], limit_s
-        ):
+        ran = tests_of_line(mutant.path, mutant.line, lines)
+        files = [file for file in seconds if str(file) in ran] or list(seconds)
+        if outcome == "killed" and not is_noticed(mutant.path, mutant.source, files, quick[mutant.path], limit_s):
             outcome = "survived"
             print(f"survived: {mutant}", flush=True)
         tally["drawn"] += 1

@@ -23,6 +23,8 @@ from types import CodeType
 
 import pytest
 
+from .touched import Lines, module_of, watched
+
 MOST_BYTES = 8 * 2**30
 """Memory of a trial: a mutant may ask for all that there is."""
 WALL_PER_CPU = 10
@@ -58,13 +60,6 @@ class _Finder(MetaPathFinder):
         return spec_from_file_location(fullname, self.path, loader=loader, submodule_search_locations=inside)
 
 
-def module_of(path: Path) -> str:
-    """Return the name by which a file of a room is imported: every room is a subpackage of placekit."""
-    parts = path.with_suffix("").parts
-    parts = parts if parts[0] == "placekit" else ("placekit", *parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 def is_noticed(path: Path, source: str, files: list[Path], quick: list[str], cpu_s: float) -> bool:
     """Return whether tests fail, or take more than `cpu_s` seconds, with another source of a file.
 
@@ -98,34 +93,42 @@ class _First:
             self.name = self.name or report.nodeid
 
 
-def warm_up(files: list[Path], cpu_s: float) -> dict[Path, float]:
-    """Run files of tests unchanged and return the CPU seconds of each, the quick ones first; import what they need.
+def warm_up(sources: list[Path], files: list[Path], cpu_s: float) -> tuple[dict[Path, float], Lines]:
+    """Run files of tests unchanged, and import what they need.
 
-    Raises SystemExit if a test fails.
+    Returns the CPU seconds of each, the quick ones first, and the lines of `sources` that it ran. Raises SystemExit if
+    a test fails.
     """
     with tempfile.NamedTemporaryFile("r+") as told:
 
         def trial() -> int:
-            seconds = []
-            for file in files:
+            seconds: list[float] = []
+
+            def run(file: Path) -> bool:
                 began_s = process_time()
                 if _run([str(file)]):
                     Path(told.name).write_text(json.dumps(str(file)))
-                    return 1
+                    return False
                 seconds.append(process_time() - began_s)
+                return True
+
+            lines = watched(sources, files, run)
+            if lines is None:
+                return 1
             names = [
                 name for name, each in sys.modules.items() if "site-packages" in str(getattr(each, "__file__", ""))
             ]
-            Path(told.name).write_text(json.dumps([seconds, names]))
+            Path(told.name).write_text(json.dumps([seconds, names, [*lines.items()]]))
             return 0
 
         if _forked(trial, cpu_s) != 0:
             raise SystemExit(f"mutants: a test fails without any change: {told.read()}")
-        seconds, names = json.load(told)
+        seconds, names, lines = json.load(told)
     for name in names:
         with suppress(Exception):  # what cannot be imported out of turn, each trial imports by itself
             importlib.import_module(name)
-    return dict(sorted(zip(files, seconds, strict=True), key=lambda each: each[1]))
+    by_line = {path: {int(line): ran for line, ran in of_path.items()} for path, of_path in lines}
+    return dict(sorted(zip(files, seconds, strict=True), key=lambda each: each[1])), by_line
 
 
 def _run(tests: list[str], *plugins: object) -> int:
