@@ -23,7 +23,7 @@ def module_of(path: Path) -> str:
 def watched(sources: list[Path], files: list[Path], run: Callable[[Path], bool]) -> Lines | None:
     """Call `run` with each file of tests, and return which lines of the sources it ran; None if one is False."""
     full = {str(path.resolve()): str(path) for path in sources}
-    watch = coverage.Coverage(data_file=None, include=list(full))
+    watch = coverage.Coverage(data_file=None, config_file=False, include=list(full))
     watch.start()
     try:
         for path in sources:
