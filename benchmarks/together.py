@@ -19,7 +19,7 @@ from placekit.io.models.read_model import read_model
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.runtime.timing.baselines import baselines
+from placekit.runtime.stages.plans import engine_named
 from placekit.runtime.timing.contenders import Contender, Executor, Placed, singles
 from placekit.runtime.timing.series import Estimate, Series
 from placekit.runtime.timing.timing import Timing, TimingSettings
@@ -47,7 +47,7 @@ def measured_together(
     try:
         source = read_model(first.model_file)
         others: list[Contender] = [*singles(source.graph, problem.platform, executor)]  # the first of all has to run
-        others += baselines(source, problem, executor, 2)
+        others += engine_named(source.engine).baselines(source, problem, executor, 2)
         placed = _placed(jobs, rows, problem, executor)
         timed = list({each.name: each for each in placed}.values())
         latency_s, stream_s = (_BURST_S, 0.0) if is_latency else (0.0, _BURST_S)

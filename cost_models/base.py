@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -101,6 +102,25 @@ class Backend(Protocol):
 
     def link(self, device: Device) -> Link:
         """Measure the link between host memory and `device`."""
+
+    def platform(self, devices: str | None, precision: str = "f32") -> Platform:
+        """Return devices of this machine by the framework's own names, ``"CPU,GPU"``; all that there are if None.
+
+        Raises
+        ------
+        DeviceUnavailableError
+            A device that is not there.
+        InvalidProblemError
+            No device, or the same one twice; a precision that the framework does not choose.
+        """
+
+
+def backend_of(source: ModelSource | None) -> Backend:
+    """Return the framework that measures `source`, which says it; OpenVINO if there is no model."""
+    from placekit.io.models.model import ModelSource
+
+    backend: Backend = pkgutil.resolve_name((source or ModelSource).backend)()
+    return backend
 
 
 def graph_of(source: ModelSource | OpGraph) -> OpGraph:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.analytic import roofline
-from placekit.cost_models.base import Backend, Progress
+from placekit.cost_models.base import Backend, Progress, backend_of
 from placekit.cost_models.described import anchor_of, described_specs
 from placekit.cost_models.kind_profile import KindProfile, on_anchors
 from placekit.cost_models.measured.cache import ProfileCache
@@ -228,15 +228,9 @@ class Profiled:
 
     def _backend(self, source: ModelSource) -> Backend:
         """Return the framework that runs `source`."""
-        from placekit.pytorch.source import TorchSource
-
-        if isinstance(source, TorchSource):
-            from placekit.cost_models.pytorch.backend import TorchBackend
-
-            return TorchBackend()
         from placekit.cost_models.openvino.backend import OpenVinoBackend
 
-        return OpenVinoBackend(self.core)
+        return backend_of(source) if self.core is None else OpenVinoBackend(self.core)
 
     def _key_parts(self, source: ModelSource, device: Device) -> dict[str, Any]:
         """Return everything that a measurement of `source` on `device` depends on."""

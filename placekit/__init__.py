@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from placekit.cost_models.registry import register_cost_model as register_cost_model
     from placekit.io.files.costs_json import read_costs as read_costs
     from placekit.io.files.costs_json import write_costs as write_costs
+    from placekit.io.files.graph_file import read_graph as read_graph
     from placekit.io.files.placement_json import read_placement as read_placement
     from placekit.io.files.placement_json import write_placement as write_placement
     from placekit.io.files.platform_toml import read_platform as read_platform
@@ -140,6 +141,7 @@ __all__ = [
     "model_task",
     "parse_job_shop",
     "read_costs",
+    "read_graph",
     "read_model",
     "read_piper",
     "read_placement",
@@ -175,6 +177,7 @@ _HOMES = {
     "io.files.costs_json": ("read_costs", "write_costs"),
     "io.models.model": ("ModelSource",),
     "io.models.read_model": ("read_model",),
+    "io.files.graph_file": ("read_graph",),
     "io.files.placement_json": ("read_placement", "write_placement"),
     "io.files.platform_toml": ("read_platform",),
     "io.files.problem_json": ("read_problem", "write_problem"),

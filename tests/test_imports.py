@@ -121,6 +121,17 @@ def test_running_needs_no_solver() -> None:
     assert not wrong
 
 
+def test_a_source_says_itself_what_it_is() -> None:
+    """What measures, runs and exports a model is asked of its source, whose class only PyTorch's own files look at."""
+    asking = [
+        path.relative_to(ROOT).as_posix()
+        for path in source_files()
+        if "pytorch" not in path.parts
+        and re.search(r"isinstance\([^()]*(\([^()]*\))?[^()]*(TorchSource|ModelSource)", path.read_text())
+    ]
+    assert not asking
+
+
 def test_language_is_a_leaf() -> None:
     """Only its commands, its benchmark and the lazy public names import the planner of language models."""
     wrong = [

@@ -20,15 +20,16 @@ from typing import Any
 
 from placekit.benchmarks.cases.suite import Suite
 from placekit.benchmarks.cases.suite_schema import PUBLISHED, TRAINING_PLAN, ModelEntry, ObjectiveEntry, PlatformEntry
+from placekit.cost_models.base import backend_of
 from placekit.cost_models.registry import COST_MODELS, get_cost_model
 from placekit.io.file_hash import file_hash
 from placekit.io.files.costs_json import read_costs
-from placekit.io.files.detect import kind_of_file
+from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.platform_toml import read_platform
 from placekit.io.files.problem_json import problem_to_dict, read_problem, write_problem
-from placekit.io.files.workload_json import read_workload
 from placekit.io.models.model import ModelSource
 from placekit.io.models.read_model import read_model
+from placekit.io.readers import READERS
 from placekit.io.reading import inside
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
@@ -240,7 +241,7 @@ class _Sources:
     def problems(self, path: Path, model: str, declared: dict[str, Any], goals: list[_Goal]) -> Iterator[ProblemSpec]:
         """Yield the problems of one model file."""
         kind = kind_of_file(path)
-        if kind in ("problem", "workload"):
+        if kind in READERS:
             for goal in goals:
                 build = partial(self._from_file, path, kind, goal)
                 yield ProblemSpec(model, None, goal.name, declared | goal.declared(), build)
@@ -268,7 +269,8 @@ class _Sources:
 
     @staticmethod
     def _from_file(path: Path, kind: str, goal: _Goal) -> Problem:
-        problem = read_problem(path) if kind == "problem" else read_workload(path)
+        problem = problem_of_file(path, kind)
+        assert problem is not None  # of a kind that has one
         if goal.objective is None:
             return problem
         return problem.replace(objective=goal.objective, contiguity=goal.contiguity)
@@ -303,13 +305,12 @@ class _Sources:
     def _platform(self, entry: PlatformEntry, source: ModelSource) -> Platform:
         if entry.file is not None:
             return read_platform(self._suite.home / entry.file)
-        from placekit.cost_models.device_choice import platform_for
         from placekit.cost_models.openvino.devices import core_groups
 
         if entry.groups is not None:
             return core_groups(entry.groups, precision=entry.precision)
         assert isinstance(entry.precision, str)  # several go with groups
-        return platform_for(source, entry.devices, precision=entry.precision)
+        return backend_of(source).platform(entry.devices, entry.precision)
 
 
 def _has_wildcards(pattern: str) -> bool:

@@ -29,8 +29,7 @@ from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.kept import require_kept
 from placekit.io.atomic import write_json, write_text
-from placekit.io.files.detect import kind_of_file
-from placekit.io.files.problem_json import read_problem
+from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.result_json import read_result
 from placekit.io.models.model import ModelSource
 from placekit.io.reading import read_json
@@ -42,7 +41,6 @@ from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes, format_seconds
 from placekit.objectives.serial_latency import SerialLatency
-from placekit.pytorch.source import TorchSource
 from placekit.solve.result import Result
 
 if TYPE_CHECKING:  # need openvino or torch
@@ -104,7 +102,7 @@ def export(model: ModelArgument, placement: PlacementArgument, *, asked: ExportO
         raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {asked.to}")
     if asked.hetero and asked.queue_size is not None:
         raise InvalidProblemError("--queue-size goes with a bundle, not with --hetero")
-    if asked.to in ("openvino", _TORCH, "placekit") and kind_of_file(model) != "problem":
+    if asked.to in ("openvino", _TORCH, "placekit") and kind_of_file(model) == "model":
         _export_stages(model, placement, asked)
     else:
         _export_elsewhere(model, placement, asked)
@@ -122,9 +120,8 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     if asked.hetero and not asked.force:
         _require_serial(placement, model, "HETERO")
     source, devices, placed = asked.placed(model, placement)
-    if isinstance(source, TorchSource) and asked.to != _TORCH:
-        source.load()  # raises, and says what to export to
-    if asked.to == _TORCH and not isinstance(source, TorchSource):
+    if asked.to not in source.exports:
+        source.load()  # where OpenVINO does not run it, the message says what to export to
         raise InvalidProblemError(f"--to {_TORCH}: {model} is no PyTorch program (.pt2)")
     plan = plan_stages(source, placed, devices)
     require_kept(asked.to, source.graph, placed, ops_of_stages(plan, source.graph))
@@ -306,13 +303,12 @@ def _read_back(to: str, files: Mapping[str, str]) -> str:
 
 def _placed(model: Path, placement: Path, target: Path, asked: ExportOptions) -> _Placed:
     """Return the graph of a model or of a problem file with its placement; modules and costs if they are known."""
-    if kind_of_file(model) == "problem":
-        problem = read_problem(model)
+    problem = problem_of_file(model, kind_of_file(model))
+    if problem is not None:
         placed = read_placed(placement, problem.graph, problem.platform, asked.default_device)
         return _Placed(model, None, target, problem.graph, problem.platform, placed, None, problem, asked.check)
     source, devices, placed = asked.placed(model, placement)
-    modules = source.module_of_op if isinstance(source, TorchSource) else None
-    return _Placed(model, source, target, source.graph, devices, placed, modules, None, asked.check)
+    return _Placed(model, source, target, source.graph, devices, placed, source.module_of_op, None, asked.check)
 
 
 def _document(plan: StagePlan) -> dict[str, Any]:

@@ -19,11 +19,9 @@ from placekit.cli.options import JsonOption
 from placekit.cli.output.views import View, view_file
 from placekit.cli.parameters import option
 from placekit.io.atomic import write_text
-from placekit.io.files.detect import kind_of_file
-from placekit.io.files.problem_json import read_problem
+from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.result_json import read_result
 from placekit.io.files.schemas import json_schema
-from placekit.io.files.workload_json import read_workload
 from placekit.io.trace import write_trace
 from placekit.model.errors import InvalidFileError, InvalidProblemError, check_names
 from placekit.model.graph import OpGraph
@@ -148,7 +146,7 @@ def _graph_of(file: Path, of: Path | None) -> tuple[OpGraph, NDArray[np.float64]
     if kind == "model":
         graph = read_source(path, None).graph
         return graph, graph.op_flops
-    if kind not in ("problem", "workload"):
+    problem = problem_of_file(path, kind)
+    if problem is None:
         raise InvalidFileError(f"--of {path}: a {kind} file has no graph; give a model, a problem or a workload")
-    problem = read_problem(path) if kind == "problem" else read_workload(path)
     return problem.graph, problem.costs.op_time_s.min(axis=1)

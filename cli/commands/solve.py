@@ -29,7 +29,7 @@ from placekit.cli.output.render import (
 )
 from placekit.cli.output.verdicts import all_cores_problem, verdict_lines, with_verdict
 from placekit.cli.parameters import OUTPUT, SEARCH, option
-from placekit.io.models.model import MODEL_SUFFIXES
+from placekit.io.readers import is_model
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.problem import Problem
 from placekit.solve.registry import get_method, why_not_served
@@ -85,7 +85,7 @@ def _next_lines(model: Path, result: Result, written: Mapping[str, str]) -> Iter
     if told is None or told.choice not in ("split", "copies") or "result" not in written:
         return
     is_mine = told.chosen is None or told.chosen.objective_s == told.objective
-    if is_mine and model.suffix.lower() in MODEL_SUFFIXES:
+    if is_mine and is_model(model):
         yield Text(
             f"         Next: `placekit export {model} {written['placement']}` with the same devices.", style="dim"
         )
@@ -93,7 +93,7 @@ def _next_lines(model: Path, result: Result, written: Mapping[str, str]) -> Iter
 
 def _refuse_unserved(method: str, objective: str, path: Path) -> None:
     """Say before minutes of measuring that a method does not serve the objective of a model."""
-    why_not = why_not_served(method, objective) if path.suffix.lower() in MODEL_SUFFIXES else None
+    why_not = why_not_served(method, objective) if is_model(path) else None
     if why_not is not None:
         raise UnsupportedProblemError(f"method {method!r} cannot solve {path}: {why_not}")
 
@@ -104,7 +104,7 @@ def _solve_one(
     """Return the problem of a file, the same on all cores as one device, and its result."""
     begin_s, spent_s = perf_counter(), 0.0
     task = read_task(model, asked)
-    if model.suffix.lower() not in MODEL_SUFFIXES:  # reading the file and writing the answer are part of the limit
+    if not is_model(model):  # reading the file and writing the answer are part of the limit
         spent_s = perf_counter() - begin_s + WRITE_S_PER_OP * task.problem.graph.num_ops
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     if start is not None:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from placekit.cli.inputs.kept_problems import kept_problem
 from placekit.cli.inputs.task import TaskOptions, read_task
-from placekit.io.files.detect import kind_of_file
+from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.placement_json import read_placement
-from placekit.io.files.problem_json import read_problem
 from placekit.io.files.result_json import read_result
-from placekit.io.models.model import MODEL_SUFFIXES
+from placekit.io.readers import READERS, suffixes
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.solve.result import Result
@@ -59,7 +58,8 @@ def answered_problem(file: Path, result: Result, source: Path | None, asked: Tas
 
 def _objective_of(result: Result, source: Path) -> str | None:
     """Return the result's objective, unless the file has one of its own, with its variant, that is the same."""
-    if kind_of_file(source) == "problem" and read_problem(source).objective.name == result.objective_name:
+    problem = problem_of_file(source, kind_of_file(source))
+    if problem is not None and problem.objective.name == result.objective_name:
         return None
     return result.objective_name
 
@@ -67,11 +67,12 @@ def _objective_of(result: Result, source: Path) -> str | None:
 def problem_file_of(result: Path) -> Path:
     """Return the file with the same name that a result can be of, from its folder or the current one."""
     stem = result.name.removesuffix(".json").removesuffix(".result")
-    names = [f"{stem}{suffix}" for suffix in (".problem.json", ".workload.json", *MODEL_SUFFIXES, ".json")]
+    known = (*suffixes("model"), *suffixes("problem"))
+    names = [f"{stem}{suffix}" for suffix in (".problem.json", ".workload.json", *known, ".json")]
     candidates = [folder / name for folder in (result.parent, Path()) for name in names]
     for path in candidates:
         is_other = path.is_file() and path.resolve() != result.resolve()
-        if is_other and kind_of_file(path) in ("model", "problem", "workload"):
+        if is_other and ((kind := kind_of_file(path)) == "model" or kind in READERS):
             return path
     raise InvalidFileError(
         f"{result}: no problem or model of the same name ({', '.join(names)}) beside it; give it after the result"

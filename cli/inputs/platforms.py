@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from placekit.cli.options import parse_pairs
 from placekit.cli.parameters import PLATFORM, option
-from placekit.cost_models.device_choice import platform_for
+from placekit.cost_models.base import backend_of
 from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts, core_groups
 from placekit.cost_models.sheets.device_table import memory_of_kind
 from placekit.io.files.detect import kind_of_file
@@ -114,7 +114,7 @@ class PlatformChoice:
                 )
             count = None if self.groups is None else int(self.groups)
             return core_groups(count, precision=precisions if len(precisions) > 1 else precisions[0])
-        return platform_for(source, self.devices, precision=precisions[0])
+        return backend_of(source).platform(self.devices, precisions[0])
 
 
 def devices_named(path: Path) -> list[str]:

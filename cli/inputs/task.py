@@ -21,12 +21,11 @@ from placekit.cli.output.render import fact_lines
 from placekit.cli.output.units import format_count
 from placekit.cli.parameters import PLATFORM, shared
 from placekit.io.files.costs_json import read_costs
-from placekit.io.files.detect import kind_of_file
+from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.placed_model import placement_of
 from placekit.io.files.placement_json import PlacementFile, read_placement
-from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.io.files.problem_json import write_problem
 from placekit.io.files.result_json import read_result
-from placekit.io.files.workload_json import read_workload
 from placekit.io.models.model import ModelSource
 from placekit.io.models.model_inputs import format_shapes, input_shapes, parse_shapes
 from placekit.io.models.openvino_graph import STATEFUL
@@ -117,9 +116,9 @@ def read_task(
     pins = parse_pins(options.pins)
     if kind == "model":
         problem, facts = _from_model(path, options, pins, kept, platform)
-    elif kind in ("workload", "problem"):
+    elif (given := problem_of_file(path, kind)) is not None:
         _refuse_model_options(path, kind, options)
-        problem, facts = _from_problem_file(path, kind, options.objective)
+        problem, facts = _for_objective(given, options.objective), {"file": f"{path} ({kind})"}
         if options.memory:
             problem = problem.replace(platform=options.memory.apply(problem.platform))
         problem = problem.pin(pins)
@@ -166,14 +165,13 @@ def _from_model(
     return source.problem(platform, costs, **chosen).pin(pins), model_facts(source)
 
 
-def _from_problem_file(path: Path, kind: str, choice: ObjectiveChoice) -> tuple[Problem, dict[str, str]]:
-    problem = read_problem(path) if kind == "problem" else read_workload(path)
+def _for_objective(problem: Problem, choice: ObjectiveChoice) -> Problem:
     objective, contiguity = choice.objective(problem.objective), choice.contiguity_or_none()
     if objective is not None and (objective.name != problem.objective.name or contiguity is not None):
         problem = problem.replace(objective=objective, contiguity=contiguity)  # None: the new objective's default
     elif objective is not None:
         problem = problem.replace(objective=objective)
-    return problem, {"file": f"{path} ({kind})"}
+    return problem
 
 
 def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:

@@ -24,14 +24,13 @@ from placekit.cli.output.render import (
 )
 from placekit.cli.output.units import format_count, format_ms, format_share, format_time
 from placekit.io.files.costs_json import costs_from_model, costs_to_dict
-from placekit.io.files.detect import kind_of_file
+from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.npz_arrays import unpack_arrays
 from placekit.io.files.placement_json import read_placement
 from placekit.io.files.platform_toml import read_platform
-from placekit.io.files.problem_json import problem_to_dict, read_problem
+from placekit.io.files.problem_json import problem_to_dict
 from placekit.io.files.result_json import read_result
 from placekit.io.files.schemas import CostsModel
-from placekit.io.files.workload_json import read_workload
 from placekit.io.models.read_model import read_model
 from placekit.io.reading import read_json, validated
 from placekit.model.costs import CostTable
@@ -59,15 +58,15 @@ def view_file(path: Path) -> View:
     views: Mapping[str, Callable[[Path], View]] = {
         "result": _view_result,
         "placement": _view_placement,
-        "problem": _view_problem,
-        "workload": _view_problem,
         "training-plan": _view_plan,
         "training-problem": _view_training,
         "costs": _view_costs,
         "platform": _view_platform,
         "model": _view_model,
     }
-    return views[kind_of_file(path)](path)
+    kind = kind_of_file(path)
+    problem = problem_of_file(path, kind)
+    return views[kind](path) if problem is None else _view_problem(problem)
 
 
 def _view_result(path: Path) -> View:
@@ -116,8 +115,7 @@ def _view_placement(path: Path) -> View:
     return View(document, [fact_lines(facts), "", table])
 
 
-def _view_problem(path: Path) -> View:
-    problem = read_problem(path) if kind_of_file(path) == "problem" else read_workload(path)
+def _view_problem(problem: Problem) -> View:
     facts = fact_lines(problem_facts(problem) | cost_facts(problem.costs))
     return View(
         problem_to_dict(problem), list(paragraphs(facts, platform_table(problem.platform), _kind_table(problem)))

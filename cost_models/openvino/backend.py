@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from placekit.cost_models.base import Progress
     from placekit.cost_models.kind_profile import KindProfile
     from placekit.io.models.model import ModelSource
-    from placekit.model.platform import Device, Link
+    from placekit.model.platform import Device, Link, Platform
 
 
 class OpenVinoBackend:
@@ -89,3 +89,11 @@ class OpenVinoBackend:
         from placekit.cost_models.openvino.transfer import measure_link
 
         return measure_link(device, self._core)
+
+    def platform(self, devices: str | None, precision: str = "f32") -> Platform:
+        """Return devices; two core groups where the CPU is the only one, and none is named."""
+        from placekit.cost_models.openvino.devices import default_platform, platform_from_devices
+
+        if devices is None:
+            return default_platform(precision=precision)
+        return platform_from_devices(devices, precision=precision)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from placekit.cost_models.openvino.transfer import TRANSFER_SIZES_BYTES, fit_link
 from placekit.cost_models.pytorch.allocator import keep_freed_memory
-from placekit.cost_models.pytorch.devices import computing_with, hardware_name, torch_device
+from placekit.cost_models.pytorch.devices import (
+    computing_with,
+    default_platform,
+    hardware_name,
+    platform_from_devices,
+    torch_device,
+)
 from placekit.cost_models.pytorch.profile import profile_ops, time_calls
 from placekit.io.needs import require_torch
+from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from placekit.cost_models.base import Progress
     from placekit.cost_models.kind_profile import KindProfile
     from placekit.io.models.model import ModelSource
-    from placekit.model.platform import Device, Link
+    from placekit.model.platform import Device, Link, Platform
+    from placekit.pytorch.source import TorchSource
 
 
 class TorchBackend:
@@ -42,13 +50,10 @@ class TorchBackend:
         self, source: ModelSource, device: Device, *, repetitions: int, seed: int, progress: Progress | None
     ) -> KindProfile:
         """Measure every op with as many threads as the device has cores."""
-        from placekit.pytorch.source import TorchSource
-
-        assert isinstance(source, TorchSource)
         name = torch_device(device)
         keep_freed_memory()  # as where it runs
         with computing_with(len(device.cores) if name == "cpu" else 0):
-            return profile_ops(source, name, repetitions=repetitions, seed=seed, progress=progress)
+            return profile_ops(cast("TorchSource", source), name, repetitions=repetitions, seed=seed, progress=progress)
 
     def link(self, device: Device) -> Link:
         """Measure copies from host memory to the device and back, the mean of both; within host memory on a CPU."""
@@ -61,3 +66,11 @@ class TorchBackend:
             both = (lambda here=here: here.to(name, copy=True), lambda there=there: there.to("cpu", copy=True))
             times.append(float(np.mean([np.median(time_calls([each], 9, name)) for each in both])))
         return fit_link(TRANSFER_SIZES_BYTES, times)
+
+    def platform(self, devices: str | None, precision: str = "f32") -> Platform:
+        """Return torch's devices."""
+        if precision != "f32":
+            raise InvalidProblemError(
+                f"precision {precision}: a PyTorch program computes in the types that it was exported with"
+            )
+        return default_platform() if devices is None else platform_from_devices(devices)

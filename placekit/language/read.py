@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from placekit.io.models.model import MODEL_SUFFIXES
+from placekit.io.readers import is_model
 from placekit.io.reading import no_such_file
 from placekit.language.config.from_config import CONFIG, read_config
 from placekit.language.decoder import DECODERS, get_decoder
@@ -19,7 +19,7 @@ from placekit.model.errors import InvalidFileError, InvalidProblemError, Unknown
 
 def is_program(name: str | None) -> bool:
     """Return True for a file with the ops of a model, which `placekit.language.model` reads."""
-    return name is not None and Path(name).suffix.lower() in MODEL_SUFFIXES and not Path(name).is_dir()
+    return name is not None and is_model(name) and not Path(name).is_dir()
 
 
 def called(name: str | None) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from placekit.io.models.model import ModelSource
 from placekit.io.models.model_inputs import ModelInput
@@ -52,6 +52,10 @@ class TorchSource(ModelSource):
     lowered: Lowered
     exported: torch.export.ExportedProgram
     is_file: bool = False
+
+    backend: ClassVar[str] = "placekit.cost_models.pytorch.backend:TorchBackend"
+    engine: ClassVar[str] = "placekit.runtime.stages.torch_engine:TorchEngine"
+    exports: ClassVar[tuple[str, ...]] = ("torch-pipeline",)
 
     @property
     def module_of_op(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from gguf_headers import attention, feed_forward, write_model
@@ -377,6 +378,29 @@ def a_workload_is_solved_and_proven(call: Call, folder: Path) -> None:
     (folder / "mine.json").write_text('{"embed": "ACC.0", "block": "ACC.1", "head": "ACC.1"}')
     scored = json.loads(run(call, "solve workload.json -m file:mine.json -o scored.json --json"))
     assert scored["objective"] == pytest.approx(5.5e-3)
+
+
+@walks("docs/files.md", "graph")
+def a_graph_of_networkx_is_solved_and_proven(call: Call, folder: Path) -> None:
+    """As GraphML by every command that takes a problem; the JSON of the same graph has the same answer."""
+    graph = nx.DiGraph([("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")], **{"devices.gpu": 2})
+    for name, seconds in zip("abcd", (1.0, 2.0, 3.0, 1.0), strict=True):
+        graph.nodes[name].update({"time_s.gpu": seconds, "transfer_s.gpu": 0.5, "memory_bytes": 10.0})
+    nx.write_graphml(graph, folder / "g.graphml")
+    (folder / "g.json").write_text(json.dumps(nx.node_link_data(graph)))
+    found = [json.loads(run(call, f"solve {name} -o {name}.placed.json --json")) for name in ("g.graphml", "g.json")]
+    assert [each["objective"] for each in found] == [
+        5.0,
+        5.0,
+    ]  # two ops of 4 s together, and half a second for each of two tensors
+    assert found[0]["status"] == "optimal"
+    assert "checked" in run(call, "verify g.graphml.placed.result.json g.graphml")
+    run(call, "explain g.graphml.placed.result.json g.graphml")
+    run(call, "show g.graphml")
+    run(call, "show g.graphml.placed.json --graph g.svg --of g.graphml")
+    run(call, "problem g.graphml -o g.problem.json")
+    assert json.loads(run(call, "solve g.problem.json -o p.json --json"))["objective"] == 5.0
+    run(call, "export g.graphml g.graphml.placed.json --to model-explorer -o shown.json")
 
 
 @walks("docs/files.md", "problem")

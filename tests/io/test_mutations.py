@@ -19,6 +19,7 @@ from fuzz.mutations import mangle, mutate
 
 from placekit.io.files.costs_json import read_costs, write_costs
 from placekit.io.files.detect import kind_of_file
+from placekit.io.files.graph_file import read_graph
 from placekit.io.files.placement_json import placement_to_dict, read_placement
 from placekit.io.files.platform_toml import read_platform
 from placekit.io.files.problem_json import problem_to_dict, read_problem, write_problem
@@ -80,8 +81,17 @@ def costs_document(folder: Path) -> Any:
     return json.loads((folder / "valid.json").read_text())
 
 
+def graph_document() -> dict[str, Any]:
+    """Return a graph of researchers as JSON values."""
+    nodes = [{"id": name, "time_s.cpu": 1.0, "time_s.gpu": 0.5, "memory_bytes": 3.0, "type": "Op"} for name in "abc"]
+    links = [{"source": "a", "target": name, "bytes": 4.0} for name in "bc"]
+    graph = {"devices.gpu": 2, "memory_bytes.gpu": 8.0, "bandwidth_bytes_per_s.gpu": 1e9}
+    return {"directed": True, "multigraph": False, "graph": graph, "nodes": nodes, "links": links}
+
+
 KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "workload": (lambda _: workload_to_dict(problem()), read_workload),
+    "graph": (lambda _: graph_document(), read_graph),
     "problem": (lambda _: problem_to_dict(problem()), read_problem),
     "costs": (costs_document, lambda path: read_costs(path, problem().graph)),
     "placement": (

@@ -6,23 +6,19 @@ first and knows how to get the second, with the same op names in both.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.io.file_hash import feed
 from placekit.io.models.model_inputs import ModelInput, format_shape
 from placekit.io.models.number_types import NumberTypes
-from placekit.io.reading import no_such_file
 from placekit.model.costs import CostTable
-from placekit.model.errors import InvalidFileError
+from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 from placekit.model.graph import DYNAMIC, OpGraph, frozen_array
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
@@ -30,17 +26,15 @@ from placekit.model.problem import Problem
 if TYPE_CHECKING:
     import openvino
 
-_READERS: Mapping[str, str] = {".xml": "placekit.io.models.openvino_ir", ".onnx": "placekit.io.models.onnx"}
-"""Module by file suffix; each has ``model_files(path)`` and ``load_model(path, shapes)``."""
-
-TORCH_SUFFIX = ".pt2"
-MODEL_SUFFIXES: tuple[str, ...] = (*_READERS, TORCH_SUFFIX)
-"""Suffixes of the files that `read_model` reads."""
+Load: TypeAlias = "Callable[[Path, Mapping[str, tuple[int, ...]]], openvino.Model]"
+"""Reads a file with OpenVINO, shapes applied and names settled."""
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
     """A model that was read from a file: its op graph, and the way to load it again.
+
+    This class is of models that OpenVINO runs; a derived one says what measures, runs and exports its models.
 
     Parameters
     ----------
@@ -74,6 +68,8 @@ class ModelSource:
         the inputs are not known.
     numbers
         What ops multiply, and how tensors and weights are stored; None if it is not known.
+    load_model
+        What reads the file with OpenVINO.
 
     Examples
     --------
@@ -93,6 +89,14 @@ class ModelSource:
     attention: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     unbounded: str = ""
     numbers: NumberTypes | None = None
+    load_model: Load | None = None
+
+    backend: ClassVar[str] = "placekit.cost_models.openvino.backend:OpenVinoBackend"
+    """What measures it: a :class:`~placekit.cost_models.base.Backend`, imported when it is needed."""
+    engine: ClassVar[str] = "placekit.runtime.stages.openvino_engine:OpenVinoEngine"
+    """What cuts and runs it: a :class:`~placekit.runtime.stages.plans.Engine`."""
+    exports: ClassVar[tuple[str, ...]] = ("openvino", "placekit")
+    """Runtimes that ``placekit export --to`` writes its stages for."""
 
     def __post_init__(self) -> None:
         what = f"model {self.graph.name!r}: colocation"
@@ -107,7 +111,12 @@ class ModelSource:
         # mappingproxy does not pickle
         values = (self.graph, self.colocation, self.path, self.content_hash, self.num_nodes, self.num_edges)
         more = (self.inputs, dict(self.shapes), self.shared_weights, dict(self.attention), self.unbounded, self.numbers)
-        return (type(self), (*values, *more))
+        return (type(self), (*values, *more, self.load_model))
+
+    @property
+    def module_of_op(self) -> tuple[str, ...] | None:
+        """``[num_ops]`` path of the module that every op is called by; None if the file knows no modules."""
+        return None
 
     @property
     def name(self) -> str:
@@ -158,14 +167,17 @@ class ModelSource:
         ------
         InvalidFileError
             The file is gone, broken, or no longer the model that was read before.
+        UnsupportedProblemError
+            OpenVINO does not run the model.
         """
         from placekit.io.models.openvino_graph import placed_names
 
-        model = reader_of(self.path).load_model(self.path, self.shapes)
+        if self.load_model is None:
+            raise UnsupportedProblemError(f"{self.path}: OpenVINO does not run it")
+        model = self.load_model(self.path, self.shapes)
         if placed_names(model) != self.graph.op_names:
             raise InvalidFileError(f"{self.path}: the file has changed since it was read; read the model again")
-        loaded: openvino.Model = model
-        return loaded
+        return model
 
     def problem(self, platform: Platform, costs: CostTable, **kwargs: Any) -> Problem:
         """Return the problem of placing this model on `platform` at `costs`; `kwargs` are other fields of `Problem`."""
@@ -173,25 +185,3 @@ class ModelSource:
 
     def __repr__(self) -> str:
         return f"ModelSource({self.name!r}: {self.graph.num_ops} ops of {self.num_nodes} nodes, {self.path.name})"
-
-
-def reader_of(path: Path) -> Any:
-    """Return the module that reads a file; it has the two functions named at `_READERS`."""
-    module = _READERS.get(path.suffix.lower())
-    if module is None:
-        raise InvalidFileError(
-            f"{path}: no reader for the suffix {path.suffix!r}; models are read from {', '.join(MODEL_SUFFIXES)}"
-        )
-    if not path.is_file():
-        raise InvalidFileError(f"{path}: not a file" if path.exists() else no_such_file(path))
-    return importlib.import_module(module)
-
-
-def hash_of_files(files: Iterable[Path], shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Return the hexadecimal digest of files and of the shapes given to inputs."""
-    digest = hashlib.blake2b(digest_size=16)
-    for file in files:
-        digest.update(f"{file.suffix}:{file.stat().st_size}:".encode())
-        feed(digest, file)
-    digest.update(repr(sorted(shapes.items())).encode())
-    return digest.hexdigest()

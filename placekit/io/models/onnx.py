@@ -11,7 +11,7 @@ the file's own functions are replaced by the nodes inside, whose names and those
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from placekit.io.folders import link_or_copy
+from placekit.io.models.model import ModelSource
 from placekit.io.models.openvino_graph import apply_shapes, settle_names, short_reason
+from placekit.io.models.openvino_source import openvino_source
 from placekit.io.needs import require_onnx
 from placekit.io.reading import inside, open_input
 from placekit.model.errors import InvalidFileError
@@ -35,6 +37,11 @@ _MAX_BYTES = (1 << 31) - 1
 def model_files(path: Path) -> list[Path]:
     """Return the files that make up the model: the ``.onnx``, and those with its external data."""
     return [path, *(path.parent / name for name in sorted(_read(path).external))]
+
+
+def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> ModelSource:
+    """Read an ONNX file."""
+    return openvino_source(path, shapes, load_model, model_files(path))
 
 
 def has_functions(path: Path) -> bool:

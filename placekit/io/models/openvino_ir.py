@@ -8,11 +8,13 @@ all of its frontends, which write to the terminal, and reads constants past the 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placekit.io.models.model import ModelSource
 from placekit.io.models.openvino_graph import apply_shapes, settle_names, short_reason
+from placekit.io.models.openvino_source import openvino_source
 from placekit.io.reading import open_input
 from placekit.model.errors import InvalidFileError
 
@@ -23,10 +25,10 @@ _NETWORKS = frozenset({"net", "body", "then_body", "else_body"})
 _BLOCK_BYTES = 1 << 20
 
 
-def model_files(path: Path) -> list[Path]:
-    """Return the files that make up the model: the ``.xml``, and the ``.bin`` if there is one."""
-    weights = path.with_suffix(".bin")
-    return [path, weights] if weights.is_file() else [path]
+def read_ir(path: Path, shapes: Mapping[str, Sequence[int]]) -> ModelSource:
+    """Read an IR: the ``.xml``, and the ``.bin`` if there is one."""
+    files = [each for each in (path, path.with_suffix(".bin")) if each.is_file()]
+    return openvino_source(path, shapes, load_model, files)
 
 
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Model:

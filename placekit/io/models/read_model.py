@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from placekit.io.models.model import TORCH_SUFFIX, ModelSource, hash_of_files, reader_of
-from placekit.model.errors import InvalidFileError, InvalidGraphError, InvalidProblemError
-from placekit.model.graph import DYNAMIC
+from placekit.io.models.model import ModelSource
+from placekit.io.readers import READERS, reader_of_document, reader_of_suffix, suffixes
+from placekit.io.reading import no_such_file, read_json
+from placekit.model.errors import InvalidFileError
 
 
 def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelSource:
@@ -27,21 +28,13 @@ def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
     UnknownNameError
         A shape for an input that the model does not have.
     """
-    from placekit.io.models.openvino_graph import lower
-
     path = Path(path)
-    if path.suffix.lower() == TORCH_SUFFIX:
-        from placekit.pytorch.source import read_pt2
-
-        return read_pt2(path, shapes)
-    reader = reader_of(path)
-    given = {str(name): tuple(int(dim) for dim in shape) for name, shape in (shapes or {}).items()}
-    for name, shape in given.items():
-        if any(dim < DYNAMIC for dim in shape):
-            raise InvalidProblemError(f"shape {list(shape)} of input {name!r}: dimensions must be >= 0, or {DYNAMIC}")
-    model = reader.load_model(path, given)
-    try:
-        lowered = lower(model, path.stem)
-    except InvalidGraphError as error:
-        raise InvalidFileError(f"{path}: {error}") from None
-    return ModelSource(path=path, content_hash=hash_of_files(reader.model_files(path), given), shapes=given, **lowered)
+    is_json = path.suffix.lower() == ".json"
+    name = reader_of_document(read_json(path)) if is_json else reader_of_suffix(path.suffix)
+    if name is None or READERS[name].gives != "model":
+        known = ", ".join(suffixes("model"))
+        raise InvalidFileError(f"{path}: no reader for the suffix {path.suffix!r}; models are read from {known}")
+    if not path.is_file():
+        raise InvalidFileError(f"{path}: not a file" if path.exists() else no_such_file(path))
+    source: ModelSource = READERS[name](path, shapes or {})
+    return source

@@ -9,7 +9,6 @@ from typing import Any
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, phase_arguments, runtime_arguments
 from placekit.exports.device_map import device_map, device_map_line, module_affinities
 from placekit.exports.runtime_arguments import RuntimeArguments
-from placekit.io.models.model import TORCH_SUFFIX
 from placekit.language.planning.apart import PHASES, are_apart, of_phase
 from placekit.language.read import is_program
 from placekit.language.runtimes import RUNTIMES
@@ -72,7 +71,7 @@ def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Pla
     if runtime == "accelerate":
         return (device_map_line(device_map(graph, platform, placement)),)
     if is_program(model):
-        to = " --to torch-pipeline" if Path(model).suffix.lower() == TORCH_SUFFIX else ""
+        to = " --to torch-pipeline" if Path(model).suffix.lower() == ".pt2" else ""
         return (f"placekit export {shlex.quote(model)} PLACEMENT --platform PLATFORM{to}",)
     told_modules = module_affinities(graph, platform, placement)
     return (f'device = "{told_modules["device"]}"', device_map_line(told_modules["affinities"], "affinities"))

@@ -28,11 +28,13 @@ from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.atomic import write_json
 from placekit.io.files.schemas import DeviceModel
 from placekit.io.folders import write_folder
+from placekit.io.models.model import ModelSource
 from placekit.io.models.openvino_graph import short_reason
 from placekit.io.models.openvino_ir import check_ir
 from placekit.io.reading import blaming, read_json, validated
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnsupportedProblemError
 from placekit.model.platform import Device
+from placekit.pytorch.source import TorchSource
 from placekit.runtime.bundles.manifest import (
     MAX_QUEUE_SIZE,
     InputModel,
@@ -160,10 +162,12 @@ def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> t
             if entry.members.count(member) > 1:
                 raise InvalidFileError(f"{path}: stage {entry.name!r} names member {member!r} twice")
     model: Any
+    engine = ModelSource.engine
     if manifest.framework == "torch":
         if cache_dir is not None:
             raise UnsupportedProblemError(f"{folder}: cache_dir is OpenVINO's; this is a bundle of PyTorch")
         model, stages, num_bytes = read_torch_stages(path, manifest, devices)
+        engine = TorchSource.engine
         _check(path, manifest, stages, num_bytes)
     else:
         stages = tuple(_read_stage(path, index, entry, devices) for index, entry in enumerate(manifest.stages))
@@ -179,6 +183,7 @@ def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> t
         input_names=tuple(each.name for each in manifest.inputs),
         output_names=tuple(each.name for each in manifest.outputs),
         cuts=cut_tensors(stages, num_bytes),
+        engine=engine,
     )
     return plan, manifest.queue_size
 

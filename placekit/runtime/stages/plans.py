@@ -1,17 +1,51 @@
-"""The way from a placement to stages that are ready to run, whichever framework runs the model."""
+"""The way from a placement to stages that are ready to run, by the engine that the source of the model names."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
+from typing import Any, Protocol
 
 from placekit.io.models.model import ModelSource
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
-from placekit.pytorch.source import TorchSource
-from placekit.runtime.stages.openvino_stages import compile_openvino_plan, plan_openvino_stages
-from placekit.runtime.stages.stage_plan import ReadyPlan, StagePlan
-from placekit.runtime.stages.torch_stages import ReadyTorchPlan, TorchModel, TorchPart, plan_torch_stages
+from placekit.model.problem import Problem
+from placekit.runtime.stages.stage_plan import PlacedStage, ReadyPlan, StagePlan
+from placekit.runtime.timing.contenders import Contender, Executor
+
+
+class Engine(Protocol):
+    """A framework that runs models of its own sources; `ModelSource.engine` names the class.
+
+    Attributes
+    ----------
+    shares_inputs
+        Whether stages only read the inputs of a sample, so that all samples may share them.
+    """
+
+    shares_inputs: bool
+
+    def plan(self, source: Any, placement: Placement, platform: Platform) -> StagePlan:
+        """Cut a model into stages; see `plan_stages`."""
+
+    def ready(self, plan: StagePlan) -> ReadyPlan:
+        """Make every stage ready to run on each member of its team."""
+
+    def ops_of(self, stage: PlacedStage, graph: OpGraph) -> list[int]:
+        """Return the ops that the part of a stage computes: what it has, not what it should have."""
+
+    def random_inputs(self, plan: StagePlan, seed: int) -> list[Any]:
+        """Return seeded inputs of one sample."""
+
+    def baselines(self, source: Any, problem: Problem, executor: Executor, queue_size: int) -> tuple[Contender, ...]:
+        """Return the ways of running the model that need no plan."""
+
+
+def engine_named(name: str) -> Engine:
+    """Return the engine of a source or of a plan, which is imported."""
+    engine: Engine = pkgutil.resolve_name(name)()
+    return engine
 
 
 def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -> StagePlan:
@@ -21,24 +55,16 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     cannot run it is found when the stage is compiled. Refused are state on a team or between devices, ops that need the
     same memory in different stages, and outputs that no op computes.
     """
-    if isinstance(source, TorchSource):
-        return plan_torch_stages(source, placement, platform)
-    return plan_openvino_stages(source, placement, platform)
+    return engine_named(source.engine).plan(source, placement, platform)
 
 
 def ops_of_stages(plan: StagePlan, graph: OpGraph) -> Iterator[tuple[int, str]]:
-    """Yield the ops that the parts of a plan compute, with their teams: what a part has, not what it should have."""
+    """Yield the ops that the parts of a plan compute, with their teams."""
+    engine = engine_named(plan.engine)
     for stage in plan.stages:
-        if isinstance(stage.model, TorchPart):
-            ops = list(stage.model.ops)
-        else:
-            names = [op.get_friendly_name() for op in stage.model.get_ops() if op.get_type_name() != "Constant"]
-            ops = [graph.op_index[name] for name in names if name in graph.op_index]
-        yield from ((op, stage.team_name) for op in ops)
+        yield from ((op, stage.team_name) for op in engine.ops_of(stage, graph))
 
 
 def compile_plan(plan: StagePlan) -> ReadyPlan:
     """Make every stage ready to run on each member of its team."""
-    if isinstance(plan.model, TorchModel):
-        return ReadyTorchPlan(plan)
-    return compile_openvino_plan(plan)
+    return engine_named(plan.engine).ready(plan)

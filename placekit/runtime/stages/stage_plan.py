@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.split import TensorKey
+from placekit.io.models.model import ModelSource
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
@@ -88,6 +89,7 @@ class StagePlan:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     cuts: tuple[CutTensor, ...]  # tensors between stages, by producing stage
+    engine: str = ModelSource.engine  # what runs it, as `ModelSource.engine`
 
     @cached_property
     def teams(self) -> tuple[tuple[Device, ...], ...]:

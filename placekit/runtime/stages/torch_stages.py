@@ -135,6 +135,7 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
             f"{name}#{number + 1}" if number else name for name, number in zip(program.outputs, seen, strict=True)
         ),
         cuts=cut_tensors(stages, sizes),
+        engine=source.engine,
     )
 
 

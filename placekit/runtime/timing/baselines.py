@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from placekit.cost_models.measured.stage_costs import predict
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.io.models.model import ModelSource
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
-from placekit.pytorch.source import TorchSource
 from placekit.runtime.timing.contenders import Contender, Executor, Placed, Whole, cores_of, on_one_device
+
+if TYPE_CHECKING:
+    from placekit.pytorch.source import TorchSource
 
 _LAYER = re.compile(r"^(?:.*\.)?\d+(?=\.|$)")
 _NUM_RANDOM = 20
-
-
-def baselines(source: ModelSource, problem: Problem, executor: Executor, queue_size: int) -> tuple[Contender, ...]:
-    """Return the ways of running the model that need no plan."""
-    if isinstance(source, TorchSource):
-        return torch_baselines(source, problem, executor, queue_size)
-    return openvino_baselines(source.graph, problem.platform)
 
 
 def openvino_baselines(graph: OpGraph, platform: Platform) -> tuple[Contender, ...]:

@@ -16,7 +16,7 @@ from placekit.io.models.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
-from placekit.runtime.timing.baselines import baselines
+from placekit.runtime.stages.plans import engine_named
 from placekit.runtime.timing.contenders import Contender, Executor, Placed, singles
 from placekit.runtime.timing.series import Estimate, Quantity, Series, Timings
 from placekit.runtime.timing.timing import Timing
@@ -240,7 +240,7 @@ def time_placement(
     stages = stage_costs(problem, placement)
     alone = singles(source.graph, platform, executor, queue_size)
     contenders: list[Contender] = [Placed(PLACEMENT, placement, platform, executor, queue_size), *alone]
-    runtime = baselines(source, problem, executor, queue_size) if with_baselines else ()
+    runtime = engine_named(source.engine).baselines(source, problem, executor, queue_size) if with_baselines else ()
     contenders += runtime
     timings = (timing or Timing()).measure(source, contenders, progress=progress)
     return PlacementTiming(

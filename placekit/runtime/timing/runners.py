@@ -14,12 +14,11 @@ import numpy as np
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.io.models.model import ModelSource
-from placekit.model.errors import ExecutionError, UnsupportedProblemError
-from placekit.pytorch.source import TorchSource
+from placekit.model.errors import ExecutionError
 from placekit.runtime.pipelines.flow import samples_ahead
 from placekit.runtime.pipelines.pipeline import Pipeline
 from placekit.runtime.pipelines.serial import SerialExecutor
-from placekit.runtime.stages.plans import compile_plan, plan_stages
+from placekit.runtime.stages.plans import compile_plan, engine_named
 from placekit.runtime.timing.contenders import Contender, Whole
 from placekit.runtime.timing.trace import StageTimes
 
@@ -65,25 +64,20 @@ _RECORDED_SAMPLES = 64
 def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Runner:
     """Load, cut and compile, and return what can be run."""
     if isinstance(contender, Whole):
-        if isinstance(source, TorchSource):
-            raise UnsupportedProblemError(
-                f"{contender.name}: OpenVINO's own way, which a PyTorch program does not have"
-            )
         model = source.load()
         return _WholeRunner(contender, model, random_inputs(model, seed))
-    plan = plan_stages(source, contender.placement, contender.platform)
-    given: list[Any]
-    if isinstance(source, TorchSource):
-        from placekit.pytorch.module import random_inputs as random_program_inputs
-
-        given = random_program_inputs(plan.model.lowered.program, seed)
-    else:
-        given = random_inputs(plan.model, seed)
+    engine = engine_named(source.engine)
+    plan = engine.plan(source, contender.placement, contender.platform)
+    given = engine.random_inputs(plan, seed)
     if contender.executor == "serial":
         return _SerialRunner(SerialExecutor(compile_plan(plan)), given)
-    # inputs are read where they are, as the requests of a whole model do; torch may write to its own
-    share = not isinstance(source, TorchSource)
-    pipe = Pipeline(compile_plan(plan), queue_size=contender.queue_size, record=_RECORDED_SAMPLES, share_inputs=share)
+    # inputs are read where they are, as the requests of a whole model do
+    pipe = Pipeline(
+        compile_plan(plan),
+        queue_size=contender.queue_size,
+        record=_RECORDED_SAMPLES,
+        share_inputs=engine.shares_inputs,
+    )
     return _PipelineRunner(pipe, given, contender.queue_size)
 
 

@@ -15,14 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from placekit.cost_models.base import Progress, report
+from placekit.cost_models.base import Progress, backend_of, report
 from placekit.cost_models.measured.cache import ProfileCache
 from placekit.cost_models.measured.measuring import LoadMeter, lock_path, measuring
 from placekit.cost_models.openvino.machine import cpu_name
 from placekit.io.models.model import ModelSource
-from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidProblemError, PlacekitError
-from placekit.pytorch.source import TorchSource
 from placekit.runtime.timing.contenders import Contender
 from placekit.runtime.timing.series import Series, Timings
 from placekit.runtime.timing.timed_process import Burst, Mode, TimedProcess, tree_cpu_s
@@ -165,17 +163,12 @@ class Timing:
         return timings
 
     def _key_parts(self, source: ModelSource, contenders: Sequence[Contender]) -> dict[str, Any]:
-        if isinstance(source, TorchSource):
-            framework = {"torch": str(require_torch("timing a PyTorch program").__version__)}
-        else:
-            import openvino
-
-            framework = {"openvino": str(openvino.__version__)}
+        backend = backend_of(source)
         return {
             "schema": _SCHEMA,
             "what": "timing",
             "content_hash": source.content_hash,
-            **framework,
+            backend.name: backend.version,
             "cpu": cpu_name(),
             "settings": asdict(self.settings),
             "contenders": [[each.name, each.facts()] for each in contenders],
