@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +18,10 @@ pytestmark = pytest.mark.xdist_group("imports")  # one process parses the files,
 
 ROOT = Path(__file__).parents[1]
 
-ROOMS = ("core", "cost_models", "solvers", "runtime", "language", "learned", "benchmarks", "cli")
+ROOMS = ("core", "cost_models", "solvers", "runtime", "exports", "language", "learned", "benchmarks", "cli")
 """Lowest first; a room imports only from itself and from those before it."""
 
-LINKED = tuple(room for room in ROOMS[1:] if room not in ("runtime", "language"))
+LINKED = tuple(room for room in ROOMS[1:] if room not in ("runtime", "exports", "language"))
 """Rooms that are folders of their own, with a link in ``placekit/``."""
 
 UPWARD = {
@@ -93,7 +94,7 @@ def source_files() -> list[Path]:
 
 
 def test_rooms_import_downwards_only() -> None:
-    """Core <- cost_models <- solvers <- runtime <- language <- learned <- benchmarks <- cli."""
+    """A room imports nothing of those above it in `ROOMS`."""
     files = source_files()
     assert len(files) > 50
     wrong = []
@@ -132,17 +133,61 @@ def test_a_source_says_itself_what_it_is() -> None:
     assert not asking
 
 
-def test_language_is_a_leaf() -> None:
-    """Only its commands, its benchmark and the lazy public names import the planner of language models."""
+LEAVES = {
+    "language": (),
+    "training": ("solvers/training_plan/",),  # the methods of this product
+    "exports": ("placekit/language/",),  # launch lines and device maps of served models
+    "zoo": (),
+    "plotting": (),
+    "pytorch": ("cost_models/pytorch/", "placekit/runtime/", "placekit/zoo/"),  # measure, run and build programs
+    "learned": (),
+    "benchmarks": (),
+}
+"""Rooms of products, each with the parts of the house that may import it beside the command line and benchmarks."""
+
+
+def test_products_are_leaves() -> None:
+    """Commands, benchmarks and the lazy public names import a product; no other room does."""
     wrong = [
         f"{relative} imports {module}"
         for path in source_files()
-        if room_of_file(relative := path.relative_to(ROOT).as_posix()) not in ("language", "benchmarks", "cli")
-        and relative != "placekit/__init__.py"
+        if (relative := path.relative_to(ROOT).as_posix()) not in ("placekit/__init__.py", "placekit/__main__.py")
         for module in sorted(imported_modules(path))
-        if room_of_module(module) == "language"
+        if (room := module.removeprefix("placekit.").partition(".")[0]) in LEAVES and module.startswith("placekit.")
+        if room_of_file(relative) not in ("benchmarks", "cli")
+        if not relative.startswith((f"placekit/{room}/", f"{room}/", *LEAVES[room]))
     ]
     assert not wrong
+
+
+def test_no_circle_of_rooms() -> None:
+    """Also none that only type checkers see. Commands of a product belong to the command line."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for path in source_files():
+        relative = path.relative_to(ROOT).as_posix()
+        parts = relative.removeprefix("placekit/").split("/")
+        own = "cli" if "commands" in parts else parts[0].removesuffix(".py")
+        for module in imported_modules(path):
+            names = module.split(".")
+            if names[0] == "placekit" and len(names) > 1 and own not in ("__init__", "__main__"):
+                graph.add_edge(own, "cli" if "commands" in names else names[1])
+    graph.remove_edges_from([*nx.selfloop_edges(graph), *SIDEWAYS])
+    assert len(graph) > 15
+    assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
+
+
+SIDEWAYS = {
+    ("cost_models", "runtime"),  # what a handover costs is measured with the pipeline itself
+}
+
+
+MOST_MODULES = 14
+
+
+def test_folders_are_small() -> None:
+    """A folder has at most `MOST_MODULES` modules, not counting ``__init__.py``, which says what they are."""
+    count = Counter(path.parent for path in source_files() if path.name != "__init__.py")
+    assert {folder.relative_to(ROOT).as_posix(): num for folder, num in count.items() if num > MOST_MODULES} == {}
 
 
 CORE_ROOMS = (
@@ -252,8 +297,6 @@ SOLVER_ROOMS = {
 """Height of the rooms of `solvers`; a room imports from itself and from lower ones."""
 
 ASIDE = {
-    # enumeration tells what cannot share a device as the programs do
-    ("generic", "assignment"),
     # one call a device: the best split for throughput is a start
     ("offload_latency", "throughput"),
 }

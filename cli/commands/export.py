@@ -110,9 +110,9 @@ def export(model: ModelArgument, placement: PlacementArgument, *, asked: ExportO
 
 def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     """Write a bundle for OpenVINO or torch, or affinities for HETERO, and print the stages."""
+    from placekit.exports.hetero_sidecar import check_sidecar, write_sidecar
     from placekit.runtime.bundles.bundle import write_bundle
     from placekit.runtime.bundles.bundle_check import check_bundle
-    from placekit.runtime.bundles.hetero_sidecar import check_sidecar, write_sidecar
     from placekit.runtime.stages.plans import ops_of_stages, plan_stages
 
     kind = "pipeline" if asked.to == _TORCH else "bundle"

@@ -16,6 +16,7 @@ from placekit.cli.inputs.kept_problems import kept_problem
 from placekit.cli.inputs.platforms import devices_named
 from placekit.cli.inputs.task import read_placed, read_source
 from placekit.cli.options import JsonOption
+from placekit.cli.output.plot_training_plan import plot_training_plan
 from placekit.cli.output.views import View, view_file
 from placekit.cli.parameters import option
 from placekit.io.atomic import write_text
@@ -32,8 +33,8 @@ from placekit.plotting.plot_graph import draw_graph
 from placekit.plotting.plot_pipeline import plot_pipeline
 from placekit.plotting.plot_result import plot_result
 from placekit.plotting.plot_schedule import plot_schedule
-from placekit.plotting.plot_training_plan import plot_training_plan
 from placekit.solve.result import Result
+from placekit.training.plan_json import TrainingPlanModel
 from placekit.training.schedule import SCHEDULES, simulate_step, step_as_result
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def show(
 ) -> None:
     """Show a file as tables and bars, as JSON, or as a figure."""
     if schema is not None:
-        print_json(json_schema(schema))
+        is_plan = schema == "training-plan"
+        print_json(TrainingPlanModel.model_json_schema(by_alias=True) if is_plan else json_schema(schema))
         return
     if file is None:
         raise InvalidProblemError("show needs a FILE, or --schema KIND")

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from placekit.exports.onnx_nodes import devices_of_nodes
 from placekit.io.atomic import STDOUT, encode_json, write_together
 from placekit.io.models.onnx import has_functions, read_nodes
+from placekit.io.visible import DEVICE_COLORS
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
-from placekit.plotting.plot_graph import DEVICE_COLORS
 
 
 def node_data(

@@ -1,8 +1,16 @@
-"""Text from files, made harmless for whatever shows it: terminals obey escape sequences, browsers and viewers HTML."""
+"""What viewers are given: a colour for each device, and text from files, made harmless.
+
+Terminals obey escape sequences, browsers and viewers HTML.
+"""
 
 from __future__ import annotations
 
 import re
+
+DEVICE_COLORS = (
+    "#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#ccb974", "#64b5cd", "#8c6d46", "#d98cb3", "#5f7f3f", "#7f7f7f",
+)  # fmt: skip
+"""One colour per device, repeated if there are more devices."""
 
 # all control characters but the line feed; what turns the direction of text around or ends a line unseen; halves of
 # surrogate pairs, which have no encoding

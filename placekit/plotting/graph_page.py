@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from placekit.io.visible import visible
+from placekit.io.visible import DEVICE_COLORS, visible
 from placekit.plotting.canvas import shorten
 from placekit.plotting.layout import Layout, dot_radius, lay_out
-from placekit.plotting.plot_graph import DEVICE_COLORS, EDGE_COLORS, ends_of
+from placekit.plotting.plot_graph import EDGE_COLORS, ends_of
 
 if TYPE_CHECKING:
     from placekit.model.graph import OpGraph

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.io.visible import DEVICE_COLORS
 from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, plain_label, shorten
 from placekit.plotting.layout import Layout, dot_radius, lay_out
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
     from placekit.model.placement import Placement
 
-DEVICE_COLORS = (
-    "#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#ccb974", "#64b5cd", "#8c6d46", "#d98cb3", "#5f7f3f", "#7f7f7f",
-)  # fmt: skip
-"""One colour per device, repeated if there are more devices."""
 EDGE_COLORS = {"near": "#b8b8b8", "skip": "#777777", "crossing": COLORS["transfer"]}
 """Edges to the next layer, over several layers, and between devices."""
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.io.trace import assign_lanes
 from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import (
     COLORS,
-    assign_lanes,
     axes_or_new,
     figure_of,
     legend_above,

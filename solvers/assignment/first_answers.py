@@ -43,12 +43,3 @@ def cannot_share(contraction: Contraction, c: int) -> Violation:
         "through colocation, so an acyclic placement keeps them together; no device supports and holds them all"
     )
     return Violation("support", message, names[0])
-
-
-def clash() -> Violation:
-    """Return the violation of a problem for which an exhaustive search found no placement."""
-    message = (
-        "no placement satisfies memory, support, pins, colocation and contiguity together "
-        "(each can be satisfied on its own; the search was exhaustive)"
-    )
-    return Violation("infeasible", message)

@@ -11,9 +11,9 @@ from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import Outcome, search_for
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.bounds import longest_latency
 from placekit.solvers.offload_latency.cp_model import OffloadModel, count_literals

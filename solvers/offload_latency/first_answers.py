@@ -10,9 +10,9 @@ import numpy as np
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bounds.largest_op import largest_op
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import placement_of

@@ -35,9 +35,10 @@ from placekit.solve.certificates import CertificateSource
 from placekit.solve.method import Method, Run
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.first_answers import clash, open_run
+from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.generic.coarsen import Contraction
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.serial_latency.bound import with_subgraphs
 from placekit.solvers.serial_latency.certificates import cut_prices, directed_prices, flow_prices

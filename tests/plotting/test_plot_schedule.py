@@ -9,8 +9,9 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 import placekit as pk
+from placekit.io.trace import assign_lanes
 from placekit.model.errors import InvalidProblemError
-from placekit.plotting.canvas import assign_lanes, figure_of
+from placekit.plotting.canvas import figure_of
 from placekit.plotting.plot_schedule import plot_schedule
 
 

@@ -12,13 +12,13 @@ import pytest
 from openvino import opset13 as opset
 from pipelines import alternating_plan, chain, placed_plan, random_plan
 
+from placekit.exports.hetero_sidecar import check_sidecar, write_sidecar
 from placekit.io.models.model import ModelSource
 from placekit.model.errors import OutputMismatchError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.bundles.bundle import MANIFEST, write_bundle
 from placekit.runtime.bundles.bundle_check import check_bundle
-from placekit.runtime.bundles.hetero_sidecar import check_sidecar, write_sidecar
 from placekit.runtime.stages.plans import plan_stages
 from placekit.runtime.stages.stage_plan import StagePlan
 

@@ -21,6 +21,7 @@ from pipelines import chain, chain_value
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.machine import usable_cores
+from placekit.exports.hetero_sidecar import hetero_devices, write_sidecar
 from placekit.io.models.model import ModelSource
 from placekit.io.models.read_model import read_model
 from placekit.model.errors import (
@@ -29,7 +30,6 @@ from placekit.model.errors import (
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.bundles.hetero_sidecar import hetero_devices, write_sidecar
 from placekit.runtime.stages.openvino_tensors import run_once
 from placekit.runtime.stages.plans import plan_stages
 from placekit.runtime.tensor_checks import relative_errors

@@ -28,11 +28,11 @@ from pipelines import (
 
 from placekit import runtime
 from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.exports.hetero_sidecar import hetero_devices
 from placekit.io.models.model import ModelSource
 from placekit.machine import usable_cpus
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
 from placekit.runtime.bundles.bundle import MANIFEST, read_bundle, write_bundle
-from placekit.runtime.bundles.hetero_sidecar import hetero_devices
 from placekit.runtime.output_check import check_placement, require_equal_outputs
 from placekit.runtime.pipelines.pipeline import UNKNOWN_MEMBER, Pipeline
 from placekit.runtime.pipelines.serial import SerialExecutor

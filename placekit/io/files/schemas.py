@@ -311,10 +311,6 @@ def json_schema(kind: str) -> dict[str, Any]:
     >>> json_schema("placement")["required"]
     ['schema', 'model', 'devices', 'ops']
     """
-    if kind == "training-plan":
-        from placekit.training.plan_json import TrainingPlanModel
-
-        return TrainingPlanModel.model_json_schema(by_alias=True)
     if kind not in SCHEMAS:
         raise UnknownNameError(f"no file format {kind!r}; formats are {', '.join(SCHEMAS)}")
     return SCHEMAS[kind].model_json_schema(by_alias=True)

@@ -87,7 +87,7 @@ def write_torch_stages(plan: StagePlan, folder: Path, queue_size: int) -> Manife
         named[stage.device.name] = stage.device.replace(properties=own)
         ends = ([PortModel(op=name, port=0, node=name) for name in names] for names in chain[at : at + 2])
         entries.append(StageModel.of(stage, [file], *ends))
-    write_text(folder / SCRIPT, files("placekit.runtime").joinpath("run_pipeline.py").read_text())
+    write_text(folder / SCRIPT, files("placekit.runtime.bundles").joinpath("run_pipeline.py").read_text())
     inputs = [
         InputModel(op=name, port=0, name=name, tensor_names=[], type=meta.dtype, shape=json.dumps(list(meta.shape)))
         for name, meta in plan.model.inputs.items()

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.measured.stage_costs import StageCosts
-from placekit.io.trace import named
-from placekit.plotting.canvas import assign_lanes
+from placekit.io.trace import assign_lanes, named
 from placekit.runtime.pipelines.pipeline import UNKNOWN_MEMBER
 
 StageTimes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64]]

@@ -16,11 +16,12 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.convexity import flat_and_convexity
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.cpsat.model import CpsatModel, count_literals
-from placekit.solvers.assignment.first_answers import clash, open_run
+from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import Outcome, search_for
 from placekit.solvers.generic.coarsen import Contraction
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.rescaled import rescaled
 
 NO_PRESOLVE_UP_TO = 200

@@ -18,13 +18,14 @@ from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_links
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.first_answers import clash, open_run
+from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
 from placekit.solvers.assignment.teams import SpareRun, rows_of
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.backends.program import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
 from placekit.solvers.backends.pulp_highs import solve_with_highs
 from placekit.solvers.generic.coarsen import Contraction
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.params import IlpParams

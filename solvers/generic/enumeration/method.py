@@ -17,9 +17,9 @@ from placekit.objectives.makespan.instance import instance_of
 from placekit.solve.method import Method, Run
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bounds.bound import KeepBound
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.enumeration.items import Beginnings, Items, items_of
 from placekit.solvers.generic.enumeration.orders import best_order
 from placekit.solvers.generic.enumeration.scores import Score, score_for

@@ -18,11 +18,12 @@ from placekit.model.contiguity import Contiguity
 from placekit.objectives import Makespan
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.first_answers import clash, open_run
+from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import Outcome, search_for
 from placekit.solvers.generic.bounds.bound import KeepBound, raise_bounds_of_many
 from placekit.solvers.generic.bounds.largest_op import largest_op
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow

@@ -30,8 +30,9 @@ from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_links
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.first_answers import clash, open_run
+from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.generic.coarsen import Contraction
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.params import DpParams
 from placekit.solvers.throughput.dp.chains import ChainSearch
 from placekit.solvers.throughput.dp.ideals import IdealSet

@@ -24,7 +24,7 @@ from placekit.solve.certificates import Series, certificate_from_dict
 from placekit.solve.method import Run
 from placekit.solve.registry import get_method
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.first_answers import clash
+from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.makespan.decomposition import segments as segments_module
 from placekit.solvers.makespan.decomposition.segments import cut_segments
 from placekit.solvers.makespan.exact.cp_method import solve_makespan

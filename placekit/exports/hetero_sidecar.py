@@ -17,6 +17,7 @@ from pathlib import Path
 from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.machine import format_cores, usable_cores
+from placekit.exports.hetero_script import fold_constants, set_affinities
 from placekit.exports.kept import require_kept
 from placekit.io.atomic import write_json, write_text
 from placekit.io.folders import written_together
@@ -25,7 +26,6 @@ from placekit.io.models.openvino_graph import short_reason
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, PlacekitError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
-from placekit.runtime.bundles.hetero_script import fold_constants, set_affinities
 from placekit.runtime.stages.openvino_tensors import run_once, save_model
 from placekit.runtime.stages.plans import plan_stages
 from placekit.runtime.stages.stage_plan import StagePlan
@@ -108,7 +108,7 @@ def write_sidecar(
         new = folder / path.name
         if brings_model:
             save_model(plan.model, new.with_suffix(".xml"), f"{new.stem}.xml")
-        text = package_files("placekit.runtime").joinpath("hetero_script.py").read_text(encoding="utf-8")
+        text = package_files("placekit.exports").joinpath("hetero_script.py").read_text(encoding="utf-8")
         text = text.replace('MODEL = ""', f"MODEL = {str(written)!r}")
         text = text.replace("Any] = {}", f"Any] = {properties!r}")
         write_text(new.with_suffix(".py"), text)
