@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,7 +23,6 @@ from placekit.cost_models.sheets.cards import LLAMA_CPP, UNKNOWN_PROCESSOR, Kern
 from placekit.cost_models.sheets.machines import Machine
 from placekit.io.atomic import write_text
 from placekit.language.decoder import get_decoder
-from placekit.language.description import ModelDescription
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.planning.given import Split, even_split, given_report
 from placekit.language.planning.offload import with_offload
@@ -107,21 +106,6 @@ def read_measurements(path: Path) -> list[Measurement]:
     return found
 
 
-def scaled_to_file(model: ModelDescription, file_bytes: float) -> ModelDescription:
-    """Return the model with weights that take `file_bytes` in all, every part the same share as before."""
-    factor = file_bytes / model.weight_bytes
-
-    def scaled(parts: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(replace(part, weight_bytes=part.weight_bytes * factor) for part in parts)
-
-    return model.replace(
-        front=scaled(model.front),
-        blocks=tuple(replace(block, parts=scaled(block.parts)) for block in model.blocks),
-        back=scaled(model.back),
-        shared=tuple((num_bytes * factor, count, paths) for num_bytes, count, paths in model.shared),
-    )
-
-
 def machine_of_row(row: Measurement) -> Machine:
     """Return the machine of a measurement: cards by name, and the host's memory and processor in its words."""
     told = row.host or ""
@@ -141,7 +125,7 @@ def predict(row: Measurement, kernels: Kernels = LLAMA_CPP) -> ServingReport:
     Raises `PlacekitError`: a device that is not known, or a split that does not add up.
     """
     shape = get_decoder(None, {str(key): value for key, value in row.shape.items()})
-    model = scaled_to_file(describe_decoder(shape, "f16", row.model), row.file_bytes)
+    model = describe_decoder(shape, "f16", row.model).scaled_to(row.file_bytes)
     machine = machine_of_row(row)
     costs = Analytic(machine.specs(kernels))
     platform = costs.with_links(machine.platform())

@@ -24,10 +24,10 @@ Communications of the ACM 52(4), 2009, doi 10.1145/1498765.1498785.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +149,10 @@ class Analytic:
                 spec = spec if isinstance(spec, DeviceSpec) else guess_spec(device, self.kernels, platform.specs)
                 chosen[device.kind] = spec.as_set(device)
         return chosen
+
+    def for_kinds(self, kinds: Container[str]) -> Self:
+        """Return the model with the specs of some kinds."""
+        return replace(self, specs={kind: spec for kind, spec in self.specs.items() if kind in kinds})
 
     def with_links(self, platform: Platform) -> Platform:
         """Return the platform with the link of its spec for every kind that has none."""

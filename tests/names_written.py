@@ -28,7 +28,7 @@ class Written:
 
     def read_line(self, line: str) -> None:
         """Read a line of a shell: variables, the command, then options, whose values may be JSON."""
-        words = shlex.split(line)
+        words = shlex.split(line, comments=True)
         while words and (found := re.match(r"([A-Za-z_]\w*)=", words[0])):
             self.variables.add(found[1])
             words.pop(0)

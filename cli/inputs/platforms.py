@@ -136,7 +136,7 @@ class MemoryLimits:
     panel: ClassVar[str] = PLATFORM
 
     limits: list[str] | None = option(
-        None, "Memory limit of a device, a family or a kind; repeatable.", "DEVICE=8GiB", names="--memory"
+        None, "Memory limit of a device, family or kind; repeatable.", "DEVICE=8GiB", names="--memory"
     )
     headroom: str | None = option(
         None, "Memory of every device that stays free: 10% or 1GiB.", "10%", names="--memory-headroom"

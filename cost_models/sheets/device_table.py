@@ -138,6 +138,17 @@ class DeviceSpec:
             source=f"{self.source}; {num_cores} cores at {factor:.1f} times one",
         )
 
+    def scaled(self, arithmetic: float = 1.0, memory: float = 1.0, overhead: float = 1.0) -> Self:
+        """Return this spec with multiples of its rates of arithmetic, of its memory bandwidth and of its overhead."""
+        return replace(
+            self,
+            dense_flops_per_s=self.dense_flops_per_s * arithmetic,
+            depthwise_flops_per_s=self.depthwise_flops_per_s * arithmetic,
+            other_flops_per_s=self.other_flops_per_s * arithmetic,
+            memory_bandwidth_bytes_per_s=self.memory_bandwidth_bytes_per_s * memory,
+            op_overhead_s=self.op_overhead_s * overhead,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the spec as JSON values, for the provenance of a cost table."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -64,7 +64,7 @@ class Evidence:
     per_sample_s: float | None = None  # seconds per sample of a stream, of a placement for latency
     why_none: str | None = None  # why there is no placement; None if there is one
     sample: str = "sample"
-    is_modelled: bool = False  # True if no cost was measured
+    costs: str = ""  # words for costs that were not measured
     rules: str = ""  # rules that the bound holds under, in words (:mod:`placekit.advice.rules`)
     remedy: str = "to know, measure"  # what decides a verdict that is not known
 
@@ -141,7 +141,7 @@ class _Case:
             return f"{self._open(self.chosen, self.rival)}."
         told, error = self._comparison(self.chosen), self.accuracy.error
         if error is None:
-            return f"{told}{'; costs are modelled, not measured' * self.evidence.is_modelled}."
+            return f"{'; '.join(filter(None, (told, self.evidence.costs)))}."
         return f"{told}{'; so large an error: measure again on a quiet machine' * (error >= LARGE_ERROR)}."
 
     def _open(self, chosen: Alternative, rival: Alternative) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,10 +85,18 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
         Accuracy(APART_ERROR if has_apart_error else None, "the error of costs of cores that were measured apart"),
         bound_s=bound, is_rate=problem.objective.has_pipeline, latency_s=latency,
         per_sample_s=per_sample, why_none=why, sample="batch of requests" if "serving" in told else "sample",
-        is_modelled=told.get("source") == "analytic", rules=rules_of(problem),
-        remedy=remedy,
+        costs=_costs_told(told), rules=rules_of(problem), remedy=remedy,
     )  # fmt: skip
     return decide(mine, others, evidence)
+
+
+def _costs_told(provenance: Mapping[str, Any]) -> str:
+    """Return words for the origin of analytic costs, which have no known error; empty for others."""
+    if provenance.get("source") != "analytic":
+        return ""
+    if measured := provenance.get("measured"):
+        return f"costs are modelled, with measured rates of {', '.join(measured)}"
+    return "costs are modelled, not measured"
 
 
 def _is_same(one: Placement | None, other: Placement) -> bool:

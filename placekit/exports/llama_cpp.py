@@ -20,6 +20,7 @@ import numpy as np
 
 from placekit.exports.blocks import BlockPlacement, block_placement, refuse_teams
 from placekit.exports.kept import require_kept
+from placekit.exports.rpc import remote_devices
 from placekit.exports.runtime_arguments import RuntimeArguments, buffer_names
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
@@ -79,7 +80,10 @@ def llama_cpp_arguments(
     further = int(served.get("further_blocks") or 0)
     refuse_teams("llama.cpp", platform, placement)
     cards = [d for d, device in enumerate(platform.devices) if not device.is_host]
-    buffer = dict(enumerate(buffer_names(platform).values()))
+    remote = remote_devices(platform.devices[d] for d in np.unique(placement.device_of_op).tolist())
+    names = {**buffer_names(platform), **remote.names}
+    called = [names[device.name] for device in platform.devices]
+    buffer = [remote.buffers.get(device.name, names[device.name]) for device in platform.devices]
     homes = [
         _home(graph, placement, blocks.block_of_op == number, blocks.is_work) for number in range(blocks.num_blocks)
     ]
@@ -118,13 +122,16 @@ def llama_cpp_arguments(
     arguments = [*offloaded, "--fit", "off", *_serving(served)]
     if served.get("hosted_blocks"):
         arguments += ["--n-cpu-moe", str(served["hosted_blocks"])]
+    if remote.addresses:
+        arguments += ["--rpc", ",".join(remote.addresses)]
     if used:
-        arguments += ["--device", ",".join(buffer[d] for d in used)]
+        arguments += ["--device", ",".join(called[d] for d in used)]
     if chain:
         arguments += ["--tensor-split", ",".join(map(str, [*counts, *(0 for _ in named)]))]
     if rules:
         arguments += ["--override-tensor", ",".join(f"{pattern}={target}" for pattern, target in rules)]
-    return RuntimeArguments("llama.cpp", {}, tuple(arguments), tuple(placement.device_names[d] for d in used))
+    devices = tuple(placement.device_names[d] for d in used)
+    return RuntimeArguments("llama.cpp", {}, tuple(arguments), devices, elsewhere=remote.servers)
 
 
 def _rules(

@@ -27,6 +27,8 @@ _PROGRAMS = {
     "tensorrt-llm": "trtllm-serve {model} --extra_llm_api_options {file}",
     "llama.cpp": "llama-server -m {model}",
 }
+ADDRESS = "RPC_ADDRESS"
+"""Property of a device of another machine: the address of its llama.cpp server."""
 _VISIBLE = {"CUDA": "CUDA_VISIBLE_DEVICES", "ROCm": "HIP_VISIBLE_DEVICES", "SYCL": "ZE_AFFINITY_MASK"}
 
 
@@ -41,6 +43,7 @@ class RuntimeArguments:
     devices: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)  # settings that go into a file of the runtime's
     file: str = "settings.yaml"  # name of that file
+    elsewhere: tuple[str, ...] = ()  # lines that start servers on other machines, before its own
 
     @property
     def command(self) -> str:
@@ -56,8 +59,8 @@ class RuntimeArguments:
         return self._typed(_PROGRAMS.get(self.runtime, "").format(model=named, file=self.file))
 
     def lines(self, model: str) -> tuple[str, ...]:
-        """Return the whole line, and those of the settings file."""
-        return (self.line(model), *self.settings.splitlines())
+        """Return the lines of other machines, the whole line, and those of the settings file."""
+        return (*self.elsewhere, self.line(model), *self.settings.splitlines())
 
     def _typed(self, program: str) -> str:
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
@@ -76,7 +79,8 @@ class RuntimeArguments:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments as JSON values."""
-        config = {"config": dict(self.config)} if self.config else {}
+        config: dict[str, Any] = {"config": dict(self.config)} if self.config else {}
+        config |= {"elsewhere": list(self.elsewhere)} if self.elsewhere else {}
         return {
             "runtime": self.runtime,
             "environment": dict(self.environment),
@@ -111,6 +115,8 @@ def buffer_names(platform: Platform) -> dict[str, str]:
     for device in platform.devices:
         if device.is_host:
             found[device.name] = "CPU"
+        elif ADDRESS in device.properties:  # numbered apart, by what a plan uses
+            found[device.name] = f"RPC[{device.properties[ADDRESS]}]"
         elif _OWN_NAME.fullmatch(device.name):
             found[device.name] = device.name
         else:

@@ -8,7 +8,7 @@ numbers per token (keys and values, or a latent vector), of at most `Part.window
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -214,6 +214,20 @@ class ModelDescription:
         back = [replace(part, inputs=tuple(state if each == last else each for each in part.inputs))
                 for part in self.back]  # fmt: skip
         return self.replace(blocks=tuple(blocks), back=tuple(back), speculative=())
+
+    def scaled_to(self, weight_bytes: float) -> Self:
+        """Return the model with weights of so many bytes in all, every part with the same share as before."""
+        factor = weight_bytes / self.weight_bytes
+
+        def scaled(parts: Iterable[Part]) -> tuple[Part, ...]:
+            return tuple(replace(part, weight_bytes=part.weight_bytes * factor) for part in parts)
+
+        return self.replace(
+            front=scaled(self.front),
+            blocks=tuple(replace(block, parts=scaled(block.parts)) for block in self.blocks),
+            back=scaled(self.back),
+            shared=tuple((num_bytes * factor, count, paths) for num_bytes, count, paths in self.shared),
+        )
 
     def replace(self, **changes: object) -> Self:
         """Return a copy with some fields changed."""

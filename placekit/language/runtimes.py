@@ -61,6 +61,7 @@ class ServingRuntime:
     overlaps_prompt: bool = False  # True if cards compute the chunks of one prompt at the same time
 
     is_distributed: bool = False  # True if one plan may run on several machines
+    has_rpc: bool = False  # True if its own servers lend it the devices of other machines
 
     @property
     def space(self) -> str:
@@ -105,19 +106,17 @@ class ServingRuntime:
 
     def refuse_nodes(self, devices: Iterable[Device]) -> None:
         """Refuse devices of several machines, unless the runtime has lines for them."""
-        remote = [device.name for device in devices if device.name.upper().startswith("RPC")]
         nodes = list(dict.fromkeys(device.node for device in devices))
-        if self.is_distributed or not (len(nodes) > 1 or (remote and self.name == "llama.cpp")):
+        if self.is_distributed or len(nodes) < 2:
             return
-        where = (
-            f"{', '.join(remote)} is on another machine" if remote else f"devices are on {', '.join(map(str, nodes))}"
-        )
-        how = " (an rpc-server on each, --rpc HOST:PORT)" if self.name == "llama.cpp" else ""
-        others = ", ".join(each.name for each in RUNTIMES.values() if each.is_distributed)
+        others = ", ".join(each.name for each in RUNTIMES.values() if each.is_distributed or each.has_rpc)
         raise InvalidProblemError(
-            f"{self.name}: {where}, and lines for several machines{how} are not written yet: plan for the devices of "
-            f"one machine, without --for, or for one of {others}"
-        )
+            f"{self.name}: devices are on {', '.join(map(str, nodes))}, and "
+            + ("its servers there need a plan that knows them: plan again with placekit llm --for llama.cpp"
+               if self.has_rpc
+               else "it has no lines for several machines: plan for the devices of one machine, without --for, or for "
+               f"one of {others}")
+        )  # fmt: skip
 
     def devices(self, platform: Platform) -> Platform:
         """Return the devices that the runtime can use.
@@ -163,6 +162,7 @@ RUNTIMES: Mapping[str, ServingRuntime] = {
             kernels="llama.cpp",
             offload_tokens=32,
             overlaps_prompt=True,
+            has_rpc=True,
         ),
         ServingRuntime("accelerate", "last", goal="latency", is_parallel=False),
         ServingRuntime("megatron", is_distributed=True),

@@ -338,17 +338,40 @@ bandwidth_bytes_per_s = 1e9
 )
 
 
-@pytest.mark.parametrize("runtime", ["llama.cpp", "accelerate", "openvino", "placekit"])
-def test_lines_for_several_machines_are_refused(call: Callable[..., Any], tmp_path: Path, runtime: str) -> None:
-    """Until they are written; `RPC` in a name is llama.cpp's own word for a device of another machine."""
+@pytest.mark.parametrize("runtime", ["accelerate", "openvino", "placekit"])
+def test_several_machines_are_refused_by_runtimes_of_one(
+    call: Callable[..., Any], tmp_path: Path, runtime: str
+) -> None:
+    """Nothing starts these on two machines."""
     (tmp_path / "nodes.toml").write_text(NODES)
     done = call("llm", "gpt2", "--platform", "nodes.toml", "--for", runtime)
     assert done.returncode == 2
-    assert f"error: {runtime}: devices are on desk, attic, and lines for several machines" in done.stderr
-    (tmp_path / "rpc.toml").write_text(PC.replace('name = "GPU"', 'name = "RPC[10.0.0.2:50052]"'))
+    assert f"error: {runtime}: devices are on desk, attic, and it has no lines for several machines" in done.stderr
+
+
+def test_every_machine_gets_a_line_of_llama_cpp(call: Callable[..., Any], tmp_path: Path) -> None:
+    """A server on the other machine, and the program here, which reaches it over the network that the plan counts."""
+    (tmp_path / "nodes.toml").write_text(NODES)
+    done = call("llm", "gpt2", "--platform", "nodes.toml", "--for", "llama.cpp", "--json")
+    told = json.loads(done.stdout)
+    assert told["launch"][0] == "ggml-rpc-server -H 0.0.0.0 -p 50052 -d CUDA0  # on attic"
+    assert "--rpc attic:50052 --device RPC0" in told["launch"][1]
+    slow = NODES.replace("bandwidth_bytes_per_s = 1e9", "bandwidth_bytes_per_s = 1e6")
+    (tmp_path / "nodes.toml").write_text(slow.replace("latency_s = 1e-4", "latency_s = 0.1"))
+    done = call("llm", "gpt2", "--platform", "nodes.toml", "--for", "llama.cpp", "--json")
+    assert json.loads(done.stdout)["launch"][0].startswith("llama-server"), "over a slow network the host is faster"
+
+
+def test_devices_of_another_machine_by_their_address(call: Callable[..., Any], tmp_path: Path) -> None:
+    """`RPC[HOST:PORT]` needs no nodes; a number alone says no address."""
+    (tmp_path / "rpc.toml").write_text(PC.replace('name = "GPU"', 'name = "RPC[10.0.0.2:50060]"'))
+    done = call("llm", "gpt2", "--platform", "rpc.toml", "--for", "llama.cpp")
+    assert done.returncode == 0, done.stderr
+    assert "ggml-rpc-server -H 10.0.0.2 -p 50060 -d CUDA0" in " ".join(done.stdout.split())
+    (tmp_path / "rpc.toml").write_text(PC.replace('name = "GPU"', 'name = "RPC0"'))
     done = call("llm", "gpt2", "--platform", "rpc.toml", "--for", "llama.cpp")
     assert done.returncode == 2
-    assert "RPC[10.0.0.2:50052] is on another machine" in done.stderr
+    assert "device 'RPC0' is on another machine, and its address is not known" in done.stderr
 
 
 def test_servers_on_several_machines_are_told(call: Callable[..., Any], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import placekit as pk
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
 from placekit.exports.model_explorer import explorer_graph, node_data
 from placekit.exports.onnxruntime import SETTING
+from placekit.exports.rpc import as_one_machine
 from placekit.language.commands.launch import launch_lines, servers
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
@@ -86,6 +87,9 @@ def plans() -> Iterator[tuple[Problem[Any], pk.Placement]]:
     between = pk.DirectLink(1e-5, 1e9, between_nodes=True)
     apart = problem_of(pk.Platform(tuple(cards), direct_links=(between,)), SERVED)
     yield apart, placement_of(apart, [0, 1, 2, 3])
+    remote = as_one_machine(pk.Platform((pk.Device("h", "cpu", is_host=True), pk.Device("RPC[attic]", "rtx4090"))))
+    elsewhere = problem_of(remote, SERVED)
+    yield elsewhere, placement_of(elsewhere, [0, 1])
     yield phases_apart()
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.published import scaled_to_file
 from placekit.cost_models.sheets.cards import LLAMA_CPP
 from placekit.cost_models.sheets.machines import machine_of
 from placekit.language.decoder import Decoder
@@ -47,7 +46,7 @@ def test_plans_of_known_fate(
     card: str, shape: Decoder, file_gib: float, split: Split, context: int, *, runs: bool
 ) -> None:
     """What was published to run fits into the memory that llama.cpp leaves, and what did not run does not fit."""
-    model = scaled_to_file(describe_decoder(shape, "f16"), file_gib * GIB)
+    model = describe_decoder(shape, "f16").scaled_to(file_gib * GIB)
     machine = machine_of(card, "64 GB DDR5-5600 x2")
     costs = pk.Analytic(machine.specs(LLAMA_CPP))
     platform = costs.with_links(machine.platform())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -23,9 +23,10 @@ from placekit.cli.options import JsonOption, OptionsFile, SearchOptions, exit_co
 from placekit.cli.output.files import OutputFiles
 from placekit.cli.output.progress import SolveLine
 from placekit.cli.output.verdicts import settled
-from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, option
+from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import KERNELS
+from placekit.exports.rpc import as_one_machine
 from placekit.io.files.problem_json import write_problem
 from placekit.language.commands.launch import launch_lines
 from placekit.language.commands.serving_parts import Answer, answer_parts, model_told
@@ -34,6 +35,7 @@ from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.model import model_task
 from placekit.language.planning.apart import apart_cases
 from placekit.language.planning.context import ContextPoint, context_points
+from placekit.language.planning.measured import with_measured
 from placekit.language.planning.plan import MakeTask, ServingPlan, fastest, plan_cases, plans
 from placekit.language.read import called, is_program, read_description
 from placekit.language.runtimes import DEFAULT_HEADROOM, RUNTIMES, ServingRuntime, get_runtime
@@ -62,7 +64,7 @@ class DecoderNumbers:
     layers: int | None = option(None, "Number of blocks.", _N)
     hidden: int | None = option(None, "Size of the hidden state.", _N)
     heads: int | None = option(None, "Number of query heads (hidden / head-dim).", _N)
-    kv_heads: int | None = option(None, "Number of key-value heads (grouped-query attention; as heads).", _N)
+    kv_heads: int | None = option(None, "Number of key-value heads (as heads).", _N)
     head_dim: int | None = option(None, "Size of a head (128).", _N)
     ffn: int | None = option(None, "Width of the feed-forward layer, of a single expert.", _N)
     vocab: int | None = option(None, "Vocabulary size.", _N)
@@ -85,7 +87,7 @@ class WeightChoice:
     precision: str | None = option(None, f"Precision of weights: {', '.join(BITS)} (f16; a file: its own).", "NAME")
     cache_precision: str = option("f16", "Precision of the key-value cache.", "NAME")
     granularity: str = option("layer", "Granularity of the plan: whole blocks, or single operators.", "layer|op")
-    together: int = option(1, "Number of consecutive blocks that stay on one device (1).", _N)
+    together: int = option(1, "Consecutive blocks that stay on one device.", _N)
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,7 @@ class ServingGoal(GoalChoice):
     )
     tensor_parallel: str = option(
         "1",
-        "Tensor-parallel degrees to choose from: equal accelerators that compute every block together, such "
-        "as 1,2,4 (1).",
+        "Tensor-parallel degrees to choose from: equal accelerators that compute every block together, such as 1,2,4.",
         "DEGREES",
     )
     apart: bool = option(
@@ -157,6 +158,12 @@ class LlmOptions:
     machine: MachineOptions = field(default_factory=MachineOptions)
     memory: MemoryLimits = field(default_factory=MemoryLimits)
     pins: PinOption = None
+    measured: list[str] | None = option(
+        None,
+        "Rates of a device by llama-bench -o json; or DEVICE=FILE.",
+        "FILE",
+        panel=PLATFORM,
+    )
     numbers: DecoderNumbers = field(default_factory=DecoderNumbers)
     weights: WeightChoice = field(default_factory=WeightChoice)
     requests: ServingOptions = field(default_factory=ServingOptions)
@@ -216,6 +223,7 @@ class Planner:
     usable: Platform  # without the headroom
     runtime: ServingRuntime | None  # whose rules hold
     headroom: str  # as the options or the runtime set it
+    measured: Mapping[str, str]  # words for the measurements of a device, by its kind
     asked: LlmOptions
     search: SearchOptions
 
@@ -225,12 +233,15 @@ class Planner:
         _refuse_contradictions(asked)
         runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
         machine = with_sheet_memory(replace(asked.memory, headroom=None).apply(asked.machine.platform()))
+        machine = as_one_machine(machine) if runtime is not None and runtime.has_rpc else machine
+        make, told, described = language_model(name, asked)
         costs = Analytic.from_platform_file(machine, KERNELS["general" if runtime is None else runtime.kernels])
         machine = costs.with_links(machine)
         warn_of_unlimited(machine)
-        make, told, described = language_model(name, asked, costs)
+        measured = with_measured(costs, machine, asked.measured or (), described)
         usable, headroom = usable_memory(machine, asked.memory.headroom, runtime, described)
-        return cls(name or "MODEL", make, told, machine, usable, runtime, headroom, asked, search)
+        make = partial(make, measured.costs)
+        return cls(name or "MODEL", make, told, machine, usable, runtime, headroom, measured.told, asked, search)
 
     def answer(self) -> Answer:
         """Return the plan, its comparisons and its launch lines."""
@@ -254,7 +265,16 @@ class Planner:
         elif plan.report is not None and self.asked.weights.granularity == "layer" and goal.name is None:
             compared = {names: self._plan_or_none(plan.task.serving, rule) for names, rule in self._rules()}
         return Answer(
-            plan, self.headroom, self.machine, parse_pins(self.asked.pins), compared, points, launch, experts, phases
+            plan,
+            self.headroom,
+            self.machine,
+            parse_pins(self.asked.pins),
+            compared,
+            points,
+            launch,
+            experts,
+            phases,
+            self.measured,
         )
 
     def plans(
@@ -337,7 +357,8 @@ class Planner:
         if task.description is not None:
             served |= {"further_blocks": task.description.further_in_gguf, "tied": task.description.is_tied}
         costs = task.problem.costs
-        costs = costs.replace(provenance={**costs.provenance, "serving": served})
+        measured = {"measured": dict(self.measured)} if self.measured else {}
+        costs = costs.replace(provenance={**costs.provenance, "serving": served, **measured})
         return replace(task, problem=task.problem.replace(costs=costs))
 
     def _cases(self, serving: Serving) -> list[LanguageTask]:
@@ -397,9 +418,9 @@ def usable_memory(
 
 
 def language_model(
-    name: str | None, asked: LlmOptions, costs: Analytic
-) -> tuple[MakeTask, Callable[[LanguageTask], str], ModelDescription | None]:
-    """Return a function that makes tasks of a model, one that describes the model of a task, and its blocks."""
+    name: str | None, asked: LlmOptions
+) -> tuple[Callable[..., LanguageTask], Callable[[LanguageTask], str], ModelDescription | None]:
+    """Return what makes tasks of a model from costs, what describes the model of a task, and its blocks."""
     numbers, precision = asked.numbers.given, asked.weights.precision
     kept: dict[str, Any] = {
         "cache_precision": asked.weights.cache_precision,
@@ -418,7 +439,8 @@ def language_model(
             described = described.with_speculative()
         called_so, make = described.name, partial(decoder_task, described)
 
-    def made(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
-        return make(serving, platform, lambda graph: costs.cost_table(graph, platform), **kept, **choices)
+    def made(costs: Analytic, serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+        own = costs.for_kinds(platform.kinds)
+        return make(serving, platform, lambda graph: own.cost_table(graph, platform), **kept, **choices)
 
     return made, partial(model_told, name=called_so), described

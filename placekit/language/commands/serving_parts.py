@@ -21,6 +21,7 @@ from placekit.language.report import ServingReport
 from placekit.language.runtimes import ServingRuntime
 from placekit.language.task import LanguageTask
 from placekit.language.truth import PUBLISHED, class_of_plan
+from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.platform import Platform
 from placekit.model.sizes import format_bytes, format_seconds
 
@@ -77,6 +78,7 @@ class Answer:
     launch: tuple[str, ...]  # lines that start the runtime
     experts: Mapping[str, ServingPlan | None]  # with experts on the host and without; empty where no plan has any there
     phases: Mapping[str, ServingPlan]  # prefill and decode on the same devices, and apart; empty if not asked for
+    measured: Mapping[str, str]  # words for the measurements of a device, by its kind; empty without any
 
     @property
     def split_class(self) -> str:
@@ -84,6 +86,15 @@ class Answer:
         placement = self.plan.result.placement
         assert placement is not None
         return class_of_plan(self.plan.task, placement)
+
+    @property
+    def is_measured(self) -> bool:
+        """True if every device with a block was measured."""
+        placement = self.plan.result.placement
+        assert placement is not None
+        devices, blocks = self.plan.task.problem.platform.devices, block_numbers(self.plan.task.problem.graph)
+        used = {devices[int(at)].kind for at in placement.device_of_op[blocks >= 0]}
+        return used <= self.measured.keys()
 
     @property
     def bench(self) -> dict[str, dict[str, float | None]]:
@@ -99,7 +110,10 @@ class Answer:
             ("prompt", report.time_to_first_token_s, serving.prompt), ("generated", report.time_per_token_s, 1)
         )  # fmt: skip
         return {
-            what: {"tokens_per_s": tokens / seconds, "factor": PUBLISHED[what].get(self.split_class)}
+            what: {
+                "tokens_per_s": tokens / seconds,
+                "factor": None if self.is_measured else PUBLISHED[what].get(self.split_class),
+            }
             for what, seconds, tokens in told
             if seconds
         }
@@ -118,6 +132,7 @@ class Answer:
             "contexts": [{"context": each.context, "tokens_per_s": each.plan.tokens_per_s} for each in self.points],
             "launch": list(self.launch),
             "llama_bench": self.bench,
+            "measured": dict(self.measured),
         }
 
 
@@ -258,6 +273,8 @@ def _bench_told(answer: Answer) -> str:
     rates = ", ".join(
         f"{what} {each['tokens_per_s']:.3g} tokens/s{factors[what]}" for what, each in answer.bench.items()
     )
+    if answer.bench and answer.is_measured:
+        return f"{rates}: measured, from " + "; ".join(f"{kind}: {told}" for kind, told in answer.measured.items())
     if not any(factors.values()):
         return rates
     return f"{rates}: two of three published measurements like this ({answer.split_class}) are within the factor"

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.exports.runtime_arguments import ADDRESS
 from placekit.language.planning.experts import hosting_cases
 from placekit.language.planning.offload import is_offloaded, streamed, with_offload
 from placekit.language.planning.tensor_cut import all_teams, best_teams
@@ -78,12 +79,12 @@ def plans(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime |
 
 
 def first_card(task: LanguageTask, placement: Placement | None) -> str | None:
-    """Return the kind of the card that has the first block on any card; None if no card has one."""
+    """Return the kind of the first card of this machine with a block; None if no card has one."""
     if placement is None:
         return None
     devices, blocks = task.problem.platform.devices, block_numbers(task.problem.graph)
     rank = np.where(blocks == BEHIND, blocks.max() + 1, blocks)
-    on_card = ~np.array([device.is_host for device in devices])[placement.device_of_op]
+    on_card = ~np.array([device.is_host or ADDRESS in device.properties for device in devices])[placement.device_of_op]
     if not on_card.any():
         return None
     op = int(np.flatnonzero(on_card)[rank[on_card].argmin()])
@@ -242,9 +243,13 @@ def _pinned(task: LanguageTask, ops: NDArray[np.bool_], device: int) -> Language
 
 
 def _with_offload(task: LanguageTask, min_tokens: int | None) -> Iterator[LanguageTask]:
-    """Yield the task once for every kind of card that may be the first, as large steps are computed there."""
-    kinds = list(dict.fromkeys(device.kind for device in task.problem.platform.devices if not device.is_host))
-    if min_tokens is None or not any(is_offloaded(replace(task, offload_tokens=min_tokens), name)
+    """Yield the task once for every kind of card that may be the first, as large steps are computed there.
+
+    Cards of other machines compute nothing that this host holds.
+    """
+    cards = [device for device in task.problem.platform.devices if not device.is_host]
+    kinds = list(dict.fromkeys(card.kind for card in cards if ADDRESS not in card.properties))
+    if min_tokens is None or not kinds or not any(is_offloaded(replace(task, offload_tokens=min_tokens), name)
                                      for name in task.costs_of_phase):  # fmt: skip
         yield task
         return

@@ -1,0 +1,100 @@
+"""Devices of other machines in llama.cpp: addresses, names, buffers and links."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import placekit as pk
+from placekit.exports.arguments import runtime_arguments
+from placekit.exports.rpc import GIGABIT, as_one_machine
+from placekit.language.decoder import Decoder
+from placekit.language.from_numbers import describe_decoder
+from placekit.language.graph import model_step
+from placekit.language.serving import Phase
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Device, DirectLink, Platform
+
+BLOCKS = 6
+GRAPH = model_step(
+    describe_decoder(Decoder(BLOCKS, 64, 128, 500, heads=4, experts=4, experts_per_token=2)),
+    Phase("decode", 1, 1, 10.0),
+).graph
+SLOW = DirectLink(3e-4, 1e8, kinds=("cpu", "rtx3060"), between_nodes=True)
+FAST = DirectLink(1e-5, 1e9, between_nodes=True)
+
+
+def farm() -> Platform:
+    """Return three machines: the one of the host, one with two cards of a kind that is here too, one with a CPU."""
+    devices = (
+        Device("cpu", "cpu", is_host=True, node="here"),
+        Device("mine", "rtx3060", node="here"),
+        Device("far0", "rtx3060", node="attic"),
+        Device("far1", "rx-7900-xtx", node="attic"),
+        Device("old", "cpu", is_host=True, node="10.0.0.7:50099"),
+    )
+    return Platform(devices, direct_links=(SLOW, FAST))
+
+
+def placement_on(platform: Platform, homes: list[int]) -> pk.Placement:
+    """Return a placement of every block on a device, the embedding with the host, the head with the last block."""
+    numbers = [int(name.split(".")[2]) if "layers" in name else -1 for name in GRAPH.op_names]
+    ends = {"model.embed_tokens": 0}
+    at = [homes[n] if n >= 0 else ends.get(name, homes[-1]) for n, name in zip(numbers, GRAPH.op_names, strict=True)]
+    return pk.Placement(GRAPH.op_names, platform.device_names, np.array(at))
+
+
+def test_devices_elsewhere_are_accelerators_behind_the_network() -> None:
+    """Each pays the link from here, hosts elsewhere too; a kind that is on two machines becomes two."""
+    seen = as_one_machine(farm())
+    assert [each.kind for each in seen.devices] == [
+        "cpu",
+        "rtx3060",
+        "rtx3060@attic:50052",
+        "rx-7900-xtx",
+        "cpu@10.0.0.7:50099",
+    ]
+    assert [each.is_host for each in seen.devices] == [True, False, False, False, False]
+    assert seen.links["rtx3060@attic:50052"].bandwidth_bytes_per_s == SLOW.bandwidth_bytes_per_s
+    assert seen.links["cpu@10.0.0.7:50099"].bandwidth_bytes_per_s == FAST.bandwidth_bytes_per_s
+    assert seen.spec_of_kind["rtx3060@attic:50052"] == "rtx3060"
+    assert not seen.direct_links
+    here = Platform.of(cpu=1, rtx3060=1, host="cpu")
+    assert as_one_machine(here) is here
+
+
+def test_names_are_llama_cpp_s() -> None:
+    """Devices count over all servers; cards of this machine count alone, and unused servers are not started."""
+    seen = as_one_machine(farm())
+    told = runtime_arguments("llama.cpp", GRAPH, seen, placement_on(seen, [0, 1, 1, 3, 2, 4]), {})
+    assert told.elsewhere == (
+        "ggml-rpc-server -H 0.0.0.0 -p 50052 -d CUDA0,ROCm0  # on attic",
+        "ggml-rpc-server -H 10.0.0.7 -p 50099 -d CPU  # on 10.0.0.7",
+    )
+    text = told.command
+    assert "--rpc attic:50052,10.0.0.7:50099 --device CUDA0,RPC1,RPC0,RPC2 --tensor-split 2,1,1,2" in text
+    alone = runtime_arguments("llama.cpp", GRAPH, seen, placement_on(seen, [4] * BLOCKS), {})
+    assert alone.elsewhere == ("ggml-rpc-server -H 10.0.0.7 -p 50099 -d CPU  # on 10.0.0.7",)
+    assert "--rpc 10.0.0.7:50099 --device RPC0 " in alone.command
+
+
+def test_rules_name_buffers_by_server() -> None:
+    """A device is RPC2, and its buffer RPC0[...]: llama.cpp knows no other name for a rule."""
+    seen = as_one_machine(farm())
+    placement = placement_on(seen, [1, 1, 1, 2, 2, 2])
+    at = placement.device_of_op.copy()
+    moved = [op for op, name in enumerate(GRAPH.op_names) if "layers.0." in name and name.endswith("_exps")]
+    at[moved] = 4
+    told = runtime_arguments("llama.cpp", GRAPH, seen, pk.Placement(GRAPH.op_names, seen.device_names, at), {})
+    rule = told.arguments[told.arguments.index("--override-tensor") + 1]
+    assert rule.endswith("=RPC0[10.0.0.7:50099]")
+    assert told.arguments[told.arguments.index("--device") + 1] == "CUDA0,RPC0,RPC1"
+
+
+def test_addresses_without_nodes() -> None:
+    """A name with an address is enough; without a link the network is Ethernet of 1 Gbit/s."""
+    seen = as_one_machine(Platform((Device("h", "cpu", is_host=True), Device("RPC[far]", "rtx4090"))))
+    assert dict(seen.devices[1].properties) == {"RPC_ADDRESS": "far:50052", "RPC_DEVICE": "CUDA0"}
+    assert seen.links["rtx4090"] == GIGABIT
+    with pytest.raises(InvalidProblemError, match=r"device 'RPC1' is on another machine.*call it RPC\[HOST:50052\]"):
+        as_one_machine(Platform((Device("h", "cpu", is_host=True), Device("RPC1", "rtx4090"))))
