@@ -12,6 +12,9 @@ Numba's own can hand out machine code of another kernel, and with it wrong bound
   compiled anew when a file changes that any kernel of its module calls.
 - A file that cannot be read, as after an upgrade that renamed a class of tuples, is an error, as is a full disk. Here
   the first is not there, and without the second the kernel is not kept.
+
+All of this stands on names that numba does not promise to keep. `missing_name` looks for them, and without one nothing
+is cached: every process compiles for itself, slowly and rightly.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from typing import Any
 from uuid import uuid4
 
 from numba.core.bytecode import FunctionIdentity
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +37,30 @@ logger = logging.getLogger(__name__)
 def _number_functions() -> None:
     """Let the numbers of the functions that this process compiles be no other process's."""
     FunctionIdentity._unique_ids = count(secrets.randbits(62))
+
+
+def missing_name() -> str | None:
+    """Return a private name of numba that is used here and does not do what it did, or None if all do."""
+    for owner, names in (
+        (Dispatcher, ("compile", "_insert")),
+        (IndexDataCacheFile, ("_load_index", "_save_index", "_save_data", "save", "load")),
+    ):
+        for name in names:
+            if not callable(getattr(owner, name, None)):
+                return f"{owner.__name__}.{name}"
+    begin = secrets.randbits(62)
+    kept, FunctionIdentity._unique_ids = getattr(FunctionIdentity, "_unique_ids", None), count(begin)
+    if FunctionIdentity.from_function(missing_name).unique_id != begin:  # type: ignore[no-untyped-call]
+        return "FunctionIdentity._unique_ids"
+    FunctionIdentity._unique_ids = kept or count(begin + 1)
+    try:
+        files = FunctionCache(missing_name)._cache_file  # type: ignore[no-untyped-call]
+    except RuntimeError:  # no folder for it, which is another matter
+        return None
+    except AttributeError:
+        return "FunctionCache._cache_file"
+    unknown = {"_index_name", "_index_path", "_source_stamp"} - set(vars(files))
+    return f"IndexDataCacheFile.{min(unknown)}" if unknown else None
 
 
 _number_functions()

@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial, update_wrapper
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from types import FunctionType
@@ -164,6 +165,14 @@ class Kernel:
     def dispatcher(self) -> Any:
         """Numba's dispatcher of the function; the function itself under ``NUMBA_DISABLE_JIT``."""
         numba, function = _numba(), self.py_func
+        if numba.config.DISABLE_JIT:
+            return function
+        if (missing := _missing_name()) is not None:
+            say_once(
+                f"numba {numba.__version__} lacks {missing}, without which no compiled kernel may be kept: every process "
+                "compiles anew; pip install 'placekit[solvers]' brings a version that was tested"
+            )
+            return numba.njit(**self._options)(function)
         for_python: Any = numba.njit(**self._options)(function) if self._is_inner else None  # as tests call it
         options = self._options | ({"no_cpython_wrapper": True} if self._is_inner else {})
         try:
@@ -173,8 +182,6 @@ class Kernel:
                 "no folder for compiled kernels can be written; NUMBA_CACHE_DIR names one. Every process compiles anew"
             )
             dispatcher = numba.njit(**options)(function)
-        if not hasattr(dispatcher, "compile"):  # NUMBA_DISABLE_JIT
-            return function
         from placekit.kernel_cache import keep_files
 
         keep_files(dispatcher, self.sources, say_once)
@@ -213,11 +220,11 @@ def source_of(function: Callable[..., Any]) -> Source | None:
 
 @contextmanager
 def interpreted(is_little_work: bool) -> Iterator[None]:
-    """Run kernels as Python where there is little to do and this process has not needed numba yet.
+    """Run kernels as Python where there is little to do, or without numba.
 
     Importing numba and loading a kernel takes longer than to simulate a few ops. Results are the same, bit by bit.
     """
-    if not is_little_work or "numba" in sys.modules:
+    if has_numba() and not is_little_work:
         yield
         return
     _here.is_interpreted = True
@@ -245,8 +252,26 @@ _here = threading.local()
 
 
 @cache
+def has_numba() -> bool:
+    """Return whether numba is installed, which is not imported for that."""
+    return find_spec("numba") is not None
+
+
+@cache
+def _missing_name() -> str | None:
+    """Return what the cache of kernels needs of numba and does not find, or None."""
+    try:
+        from placekit.kernel_cache import missing_name
+    except (AttributeError, ImportError) as error:
+        return str(error)
+    return missing_name()
+
+
+@cache
 def _numba() -> Any:
     """Import numba, and count the seconds that it compiles."""
+    if not has_numba():
+        raise ModuleNotFoundError("compiled kernels need numba: pip install 'placekit[solvers]'", name="numba")
     with preparing:
         import numba
         from numba.core import event
@@ -280,14 +305,14 @@ def prepare(*groups: str, on_progress: Callable[[int, int], None] | None = None)
     on_progress
         Called with the number of kernels that are ready, and with the number of all.
     """
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0" or not sys.executable:
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0" or not sys.executable or not has_numba():
         return  # interpreted, or compiled when called
     with _lock, preparing:
         folder = _folder()
         _later.update(more for each in groups if (more := MORE + each) in _listed()["kernels"])
         missing = [each for each in groups if folder and not _is_ready(folder, each)]
         todo = list(dict.fromkeys(kernel for each in missing for kernel in kernels_of(each)))
-        if folder is None or not todo:
+        if folder is None or not todo or _missing_name() is not None:
             return
         logger.warning(
             "compiling %d %s for %s: once per installation; `placekit warm-up` does it beforehand",
