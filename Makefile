@@ -34,7 +34,7 @@ links:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-extras = $(if $(filter dev,$*),dev$(,)learned$(,)partition$(,)zoo,$*)
+extras = $(if $(filter demo,$*),plot$(,)solvers$(,)zoo,$*)
 
 # the stamps depend on what decides about the versions; an index without torch for CPUs gets a second try with one
 $(VENV)/.installed-%: pyproject.toml constraints.txt | links $(BIN)/python
@@ -46,7 +46,7 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | links $(BIN)/python
 
 , := ,
 
-demo: $(VENV)/.installed-zoo  ## place ResNet-50 on this machine and a U-Net on a laptop, with their verdicts and a picture
+demo: $(VENV)/.installed-demo  ## place ResNet-50 on this machine and a U-Net on a laptop, with their verdicts and a picture
 	@mkdir -p $(DEMO)
 	@$(MAKE) --no-print-directory -j 2 $(DEMO)/resnet50.xml $(DEMO)/unet.xml
 	$(BIN)/placekit solve --method ilp $(DEMO)/resnet50.xml --time-limit 60 -o $(DEMO)/resnet50.placement.json
@@ -58,7 +58,7 @@ unet-split: $(DEMO)/unet.xml
 	$(BIN)/placekit solve $(DEMO)/unet.xml --platform examples/laptop.toml --costs analytic \
 	  --memory iGPU=11MiB --memory NPU=5MiB --time-limit 30 -o $(DEMO)/unet.placement.json
 
-figures: $(VENV)/.installed-zoo  ## draw the pictures of the readme and the tutorial anew, benchmarks/figures/
+figures: $(VENV)/.installed-demo  ## draw the pictures of the readme and the tutorial anew, benchmarks/figures/
 	@mkdir -p $(DEMO)
 	@$(MAKE) --no-print-directory unet-split
 	$(BIN)/placekit show $(DEMO)/unet.result.json \

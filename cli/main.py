@@ -72,6 +72,13 @@ def main() -> None:
         raise
     except KeyboardInterrupt:
         _leave_interrupted()
+    except ModuleNotFoundError as error:
+        from placekit.io.needs import missing
+
+        if (line := missing(error, "this command")) is None:
+            raise
+        print_error(line)
+        sys.exit(EXIT_USAGE)
     except PlacekitError as error:
         if was_interrupted():
             _leave_interrupted()

@@ -2,7 +2,8 @@
 
 `njit` is ``numba.njit(cache=True, nogil=True)``, but numba is not imported before a kernel is called. Machine code is
 kept on disk, once per installation, and :mod:`placekit.kernel_cache` mends what numba's own cache gets wrong. A few ops
-are simulated without numba (`interpreted`).
+are simulated without numba (`interpreted`), and where it is not installed, kernels are Python: slow, but with the same
+results. Methods that would search so for hours ask for it (:mod:`placekit.solve.method_table`).
 
 Numba learns the types of a kernel's arguments when the kernel is called. `LIST` holds the types beforehand, for each
 objective; ``make kernels`` writes it. `prepare` compiles the listed kernels in processes of their own: first those that
@@ -139,9 +140,12 @@ class Kernel:
         self._options |= {} if allocates else {"_nrt": False}
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call numba's dispatcher, or within `interpreted` the function."""
+        """Call numba's dispatcher; within `interpreted`, or without numba, the function."""
         if getattr(_here, "is_interpreted", False):
             return self.py_func(*arguments)
+        if not has_numba():
+            with interpreted(is_little_work=True):
+                return self.py_func(*arguments)
         return self.dispatcher(*arguments)
 
     def __getattr__(self, name: str) -> Any:
@@ -169,7 +173,7 @@ class Kernel:
             return function
         if (missing := _missing_name()) is not None:
             say_once(
-                f"numba {numba.__version__} lacks {missing}, without which no compiled kernel may be kept: every process "
+                f"numba {numba.__version__} lacks {missing}, so no compiled kernel may be kept: every process "
                 "compiles anew; pip install 'placekit[solvers]' brings a version that was tested"
             )
             return numba.njit(**self._options)(function)
@@ -220,11 +224,11 @@ def source_of(function: Callable[..., Any]) -> Source | None:
 
 @contextmanager
 def interpreted(is_little_work: bool) -> Iterator[None]:
-    """Run kernels as Python where there is little to do, or without numba.
+    """Run kernels as Python where there is little to do.
 
     Importing numba and loading a kernel takes longer than to simulate a few ops. Results are the same, bit by bit.
     """
-    if has_numba() and not is_little_work:
+    if not is_little_work:
         yield
         return
     _here.is_interpreted = True
@@ -270,8 +274,6 @@ def _missing_name() -> str | None:
 @cache
 def _numba() -> Any:
     """Import numba, and count the seconds that it compiles."""
-    if not has_numba():
-        raise ModuleNotFoundError("compiled kernels need numba: pip install 'placekit[solvers]'", name="numba")
     with preparing:
         import numba
         from numba.core import event

@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from placekit.io.needs import EXTRA_OF
+from placekit.solve.method_table import OWN
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("benchmarks", "cli", "cost_models", "learned", "solvers")
@@ -84,7 +86,7 @@ def test_every_dependency_is_pinned(project: dict[str, Any]) -> None:
         wanted += extra
     pins = constrained()
     names = [re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0] for requirement in wanted]
-    assert [name for name in names if normalised(name) not in pins] == []
+    assert [name for name in names if normalised(name) not in {"placekit", *pins}] == []
 
 
 def test_constraints_name_no_local_path_and_no_cuda() -> None:
@@ -95,11 +97,18 @@ def test_constraints_name_no_local_path_and_no_cuda() -> None:
     assert any(version.endswith("+cpu") for version in constrained()["torch"])
 
 
-def test_base_install_has_no_torch() -> None:
-    """Torch comes with an extra only."""
-    base = [line for line in requires("placekit") or [] if "extra ==" not in line]
-    assert base
-    assert not any(line.startswith(("torch", "transformers")) for line in base)
+def test_base_install_is_light(project: dict[str, Any]) -> None:
+    """What is large comes with an extra, which the messages of placekit name; ``all`` has every extra but ``dev``."""
+    extras = {name: [re.split(r"[^\w]", line, maxsplit=1)[0] for line in lines] for name, lines in
+              project["project"]["optional-dependencies"].items()}  # fmt: skip
+    for package, extra in EXTRA_OF.items():
+        assert package.replace("_geometric", "") in extras[extra], package
+        assert not any(line.startswith(package) for line in project["project"]["dependencies"])
+    (everything,) = project["project"]["optional-dependencies"]["all"]
+    assert set(re.findall(r"\w+", everything)) - {"placekit"} == set(extras) - {"all", "dev"}
+    for name, entry in OWN.items():
+        assert (entry.extra is None) == (not entry.requires), name
+        assert entry.extra is None or entry.extra in extras
 
 
 TARGETS = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)

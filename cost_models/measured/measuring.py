@@ -13,9 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-import psutil
-from filelock import FileLock, Timeout
-
 from placekit.model.errors import PlacekitError, ProfileError
 
 _LOGGER = logging.getLogger(__name__)
@@ -67,6 +64,8 @@ def measuring(
     ProfileError
         Somebody else still measures when `gives_up` says so, or the file cannot be opened.
     """
+    from filelock import FileLock, Timeout
+
     path = path or lock_path()
     told = path.with_name(f"{path.name}.json")
     if path.is_symlink():  # somebody put it there, so that its target is written to
@@ -157,6 +156,8 @@ class LoadMeter:
 
     def _busy_s(self) -> tuple[float, int]:
         """Return the seconds that the watched cores were busy since boot, and their number."""
+        import psutil
+
         times = psutil.cpu_times(percpu=True)
         watched = [each for core, each in enumerate(times) if not self._cores or core in self._cores]
         return sum(getattr(each, name, 0.0) for each in watched for name in _BUSY), len(watched)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from placekit.io.needs import require
 from placekit.model.errors import DeviceUnavailableError
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ class OpenVinoBackend:
     @property
     def version(self) -> str:
         """Version of OpenVINO."""
-        import openvino
-
-        return str(openvino.__version__)
+        return str(require("openvino", "measuring").__version__)
 
     @property
     def _core(self) -> openvino.Core:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from placekit.cost_models.openvino.machine import Core, format_cores, memory_bytes, usable_cores
+from placekit.io.needs import require
 from placekit.machine import usable_cpus
 from placekit.model.errors import DeviceUnavailableError, InvalidProblemError
 from placekit.model.platform import Device, Platform
@@ -60,9 +61,8 @@ class AvailableDevice:
 @cache
 def shared_core() -> openvino.Core:
     """Return the one OpenVINO core of this process."""
-    import openvino
-
-    return openvino.Core()
+    core: openvino.Core = require("openvino", "finding devices").Core()
+    return core
 
 
 def available_devices(core: openvino.Core | None = None) -> tuple[AvailableDevice, ...]:

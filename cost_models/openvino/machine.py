@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from placekit.machine import usable_cpus
 from placekit.model.errors import DeviceUnavailableError
 
@@ -93,6 +91,8 @@ def format_cores(cores: Sequence[int]) -> str:
 
 def memory_bytes() -> float:
     """Return the physical memory, or the limit of this process's control group if that is less."""
+    import psutil
+
     total = float(psutil.virtual_memory().total)
     try:
         return min(total, float(_CGROUP_LIMIT.read_text()))

@@ -7,23 +7,37 @@ from types import ModuleType
 
 from placekit.model.errors import SolverUnavailableError
 
+EXTRA_OF = {
+    **dict.fromkeys(("highspy", "numba", "ortools", "pulp"), "solvers"),
+    "openvino": "openvino",
+    "onnx": "onnx",
+    **dict.fromkeys(("jinja2", "matplotlib"), "plot"),
+    "torch": "torch",
+    **dict.fromkeys(("gguf", "transformers"), "llm"),
+    **dict.fromkeys(("tensorboard", "torch_geometric"), "learned"),
+    "pymetis": "partition",
+}
+"""The extra that brings a package."""
 
-def require(package: str, what: str, *, called: str, install: str) -> ModuleType:
-    """Return a package.
 
-    The message of the error says `what` needs the package, how it is `called`, and what to `install`.
-    """
+def require(package: str, what: str) -> ModuleType:
+    """Return a package of `EXTRA_OF`; the error says that `what` needs it, and what to install."""
     try:
         return import_module(package)
-    except ModuleNotFoundError:
-        raise SolverUnavailableError(f"{what} needs {called}: pip install {install}") from None
+    except ModuleNotFoundError as error:
+        if (line := missing(error, what)) is None:
+            raise
+        raise SolverUnavailableError(line) from None
 
 
 def require_torch(what: str) -> ModuleType:
     """Return torch for `what`, as `require` does."""
-    return require("torch", what, called="torch", install="'placekit[torch]'")
+    return require("torch", what)
 
 
-def require_onnx(what: str) -> ModuleType:
-    """Return the package onnx for `what`, as `require` does."""
-    return require("onnx", what, called="the package onnx", install="onnx")
+def missing(error: ModuleNotFoundError, what: str) -> str | None:
+    """Return one line on the package of an extra that `what` needs and that is not installed; None if it is no such."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRA_OF:
+        return None
+    return f"{what} needs {package}: pip install 'placekit[{EXTRA_OF[package]}]'"

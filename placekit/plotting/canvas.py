@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.io.atomic import write_bytes
+from placekit.io.needs import require
 from placekit.io.visible import visible
 from placekit.model.errors import PlacekitError
 
@@ -73,6 +74,7 @@ def time_text(time_s: float) -> str:
 
 def new_figure(width_in: float, height_in: float) -> Figure:
     """Return a figure that belongs to no global state: pyplot, its windows and its back-ends are never touched."""
+    require("matplotlib", "a picture")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

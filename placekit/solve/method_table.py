@@ -37,6 +37,9 @@ class MethodEntry:
     plugin: EntryPoint | None = None
 
 
+SOLVERS = "solvers"
+"""The extra of compiled kernels, HiGHS, OR-Tools and PuLP."""
+
 OWN = {
     "auto": MethodEntry("placekit.solvers.sequence.auto:Auto", "hybrid", "the strongest sequence for the problem"),
     "single": MethodEntry("placekit.solvers.generic.baselines:SingleDevice", "baseline", "the best single device"),
@@ -52,6 +55,8 @@ OWN = {
         },
         "exact",
         "optimal among acyclic placements",
+        ("numba",),
+        SOLVERS,
     ),
     "chain": MethodEntry(
         dict.fromkeys(("throughput", "serial-latency"), "placekit.solvers.chain.method:Chain"),
@@ -62,6 +67,8 @@ OWN = {
         {"throughput": "placekit.solvers.throughput.dp.linear:LinearDp"},
         "heuristic",
         "optimal for the prefixes of some orders",
+        ("numba",),
+        SOLVERS,
     ),
     "ilp": MethodEntry(
         {
@@ -71,7 +78,8 @@ OWN = {
         },
         "exact",
         "optimal if it ends; a bound at any time",
-        ("pulp", "highspy"),
+        ("numba", "pulp", "highspy"),
+        SOLVERS,
     ),
     "cpsat": MethodEntry(
         {
@@ -82,13 +90,15 @@ OWN = {
         },
         "exact",
         "optimal if it ends; a bound at any time",
-        ("ortools",),
+        ("numba", "ortools"),
+        SOLVERS,
     ),
     "mincut": MethodEntry(
         {"serial-latency": "placekit.solvers.serial_latency.mincut:MinCut"},
         "exact",
         "optimal if it ends; at once for two kinds without limits",
-        ("ortools", "pulp", "highspy"),
+        ("numba", "ortools", "pulp", "highspy"),
+        SOLVERS,
     ),
     "local-search": MethodEntry(
         {
@@ -99,6 +109,8 @@ OWN = {
         },
         "heuristic",
         "best of many annealed placements",
+        ("numba",),
+        SOLVERS,
     ),
     "bound": MethodEntry(
         {
@@ -110,7 +122,8 @@ OWN = {
         },
         "exact",
         "lower bounds",
-        ("highspy",),
+        ("numba", "highspy"),
+        SOLVERS,
     ),
     "pipedream": MethodEntry(
         "placekit.solvers.generic.pipedream:PipeDream", "baseline", "optimal for PipeDream's own objective on a line"

@@ -8,7 +8,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from placekit.kernels import has_numba
 from placekit.model.contiguity import Contiguity
+from placekit.model.errors import SolverUnavailableError
 from placekit.model.problem import Problem
 from placekit.solve.lifting.lift import left_s
 from placekit.solve.lifting.without_links import run_without_links
@@ -42,6 +44,8 @@ orders does not close on many unequal devices, because its own relaxation knows 
 NEARLY_CLOSED = 0.025
 """Gap of the makespan below which annealing does more than refuting limits does, where the program is not the best."""
 
+NO_SOLVERS = "{} needs numba, but for chains and the smallest problems: pip install 'placekit[solvers]'"
+
 NO_END = 10**9
 """Patience of a search that goes on until the solve is to stop."""
 
@@ -53,6 +57,7 @@ STARTS_SHARE = 0.1
 """Share of the time that what an answer is never worse than may take."""
 AT_ONCE = (Stage("single", "everything on one device"), Stage("greedy", "a start in linear time"))
 CHAIN = Stage("chain", "each class feeds the next one: DP over runs of them, the proof in milliseconds", 0.5)
+EVERYTHING = Stage("enumerate", "few placements: try all that may be better", 0.8)
 DRAWN = Stage("random", "random chains and mixtures that fit the memory", params={"samples": 1000})
 
 
@@ -81,6 +86,8 @@ class Auto(Method):
         with run.limited_to(None if has_limit else DEFAULT_TIME_LIMIT_S):
             stages = to_the_end(plan(run.problem)) if has_limit else plan(run.problem)
             starts, stages = with_starts(run.problem, stages)
+            if not has_numba() and stages[0] not in (CHAIN, EVERYTHING):
+                raise SolverUnavailableError(NO_SOLVERS.format(run.problem.objective.name))
             with run.limited_to(STARTS_SHARE * left_s(run)):
                 run_stages(run, starts, account)
             if DRAWN in starts:
@@ -105,8 +112,7 @@ def with_starts(problem: Problem, stages: tuple[Stage, ...]) -> tuple[tuple[Stag
     starts, stages = (*stages[:num_first], *AT_ONCE), stages[num_first:]
     if Enumerate().supports(problem) is not None:
         return (*starts, DRAWN), stages
-    everything = Stage("enumerate", "few placements: try all that may be better", 0.8)
-    return (), (everything, *starts, replace(DRAWN, share=STARTS_SHARE), *stages)
+    return (), (EVERYTHING, *starts, replace(DRAWN, share=STARTS_SHARE), *stages)
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:

@@ -243,7 +243,7 @@ def test_functions_of_a_model_are_inlined(tmp_path: Path) -> None:
 def test_reading_needs_the_package_onnx(mlp_onnx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package, the error says how to get it."""
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(SolverUnavailableError, match=r"mlp\.onnx needs the package onnx: pip install onnx$"):
+    with pytest.raises(SolverUnavailableError, match=r"mlp\.onnx needs onnx: pip install 'placekit\[onnx\]'$"):
         read_model(mlp_onnx)
 
 

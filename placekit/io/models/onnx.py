@@ -22,7 +22,7 @@ from placekit.io.folders import link_or_copy
 from placekit.io.models.model import ModelSource
 from placekit.io.models.openvino_graph import apply_shapes, settle_names, short_reason
 from placekit.io.models.openvino_source import openvino_source
-from placekit.io.needs import require_onnx
+from placekit.io.needs import require
 from placekit.io.reading import inside, open_input
 from placekit.model.errors import InvalidFileError
 
@@ -78,7 +78,7 @@ def _convert_inlined(path: Path) -> tuple[openvino.Model, _Found]:
 
 def read_nodes(path: Path) -> onnx.ModelProto:
     """Return the model without the weights that lie in files beside it, and without calls of functions of its own."""
-    onnx = require_onnx(f"reading {path}")
+    onnx = require("onnx", f"reading {path}")
     from onnx import inliner
 
     model: Any = onnx.load(path, load_external_data=False)
@@ -108,8 +108,7 @@ def tensors_of(model: onnx.ModelProto) -> Iterator[Any]:
 
 def _convert(file: Path, path: Path) -> openvino.Model:
     """Return what OpenVINO makes of `file`; messages name `path`."""
-    import openvino as ov
-
+    ov = require("openvino", f"reading {path}")
     try:
         return ov.convert_model(file)
     except Exception as error:  # the converter raises types of its own
@@ -155,7 +154,7 @@ def _read(path: Path) -> _Found:
 
 @lru_cache(maxsize=4)
 def _parsed(path: Path, *_state: int) -> _Found:
-    onnx = require_onnx(f"reading {path}")
+    onnx = require("onnx", f"reading {path}")
     with open_input(path, _MAX_BYTES) as stream:
         try:
             model = onnx.load_model_from_string(stream.read())

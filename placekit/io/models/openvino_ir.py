@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from placekit.io.models.model import ModelSource
 from placekit.io.models.openvino_graph import apply_shapes, settle_names, short_reason
 from placekit.io.models.openvino_source import openvino_source
+from placekit.io.needs import require
 from placekit.io.reading import open_input
 from placekit.model.errors import InvalidFileError
 
@@ -34,8 +35,7 @@ def read_ir(path: Path, shapes: Mapping[str, Sequence[int]]) -> ModelSource:
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Model:
     """Read an IR with OpenVINO, names settled and `shapes` applied."""
     names = check_ir(path)
-    import openvino as ov
-
+    ov = require("openvino", f"reading {path}")
     try:
         model = ov.Core().read_model(path)
     except Exception as error:  # OpenVINO raises RuntimeError and types of its own

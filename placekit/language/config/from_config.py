@@ -74,10 +74,8 @@ def read_config(path: Path, precision: str | None = None) -> ModelDescription:
 
 def _built(path: Path, values: dict[str, Any]) -> tuple[Any, Any]:
     """Return the model on the meta device, and the configuration of its text model."""
-    transformers = require(
-        "transformers", f"{path}: a configuration", called="transformers and torch", install='"placekit[llm]"'
-    )
-    require("torch", f"{path}: a configuration", called="torch", install='"placekit[llm]"')
+    transformers = require("transformers", f"{path}: a configuration")
+    require("torch", f"{path}: a configuration")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:

@@ -143,7 +143,7 @@ class CacheRules:
     @cached_property
     def is_known(self) -> bool:
         """True if the package ``gguf`` lists the architecture."""
-        gguf = require("gguf", "a .gguf file", called="gguf", install='"placekit[llm]"')
+        gguf = require("gguf", "a .gguf file")
         return self.file.family in gguf.MODEL_ARCH_NAMES.values()
 
     def notes(self) -> list[str]:

@@ -113,7 +113,7 @@ class _UnknownTypeError(Exception):
 @cache
 def _header_class() -> Any:
     """Return a reader of headers that reads no data of tensors and skips lists of strings."""
-    gguf = require("gguf", "a .gguf file", called="gguf", install='"placekit[llm]"')
+    gguf = require("gguf", "a .gguf file")
 
     class Header(gguf.GGUFReader):  # type: ignore[misc, name-defined]  # a package without types
         """Header of a GGUF file."""

@@ -22,7 +22,6 @@ from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from placekit.io.models.model import ModelSource
@@ -171,6 +170,8 @@ def tree_cpu_s(root: int) -> float:
 
     Ended children count as soon as somebody waited for them.
     """
+    import psutil
+
     total = 0.0
     with suppress(psutil.Error):
         first = psutil.Process(root)
