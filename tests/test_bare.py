@@ -45,8 +45,7 @@ WORKS = [
     ["llm", "llama3-8b", *CARDS, "--for", "llama.cpp", "-o", "a.placement.json", "--problem", "a.problem.json"],
     ["verify", "a.result.json"],
     ["show", "a.result.json"],
-    ["train-plan", "7b", "--accelerator", "a100-80gb", "--devices", "8", "-o", "7b.plan.json"],
-    ["verify", "7b.plan.result.json"],
+    ["train-plan", "7b", "--accelerator", "a100-80gb", "--devices", "8", "-o", "plan.json"],
     ["solve", "chain.problem.json"],
     ["verify", "chain.result.json", "chain.problem.json"],
 ]
