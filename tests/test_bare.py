@@ -11,6 +11,7 @@ import venv
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import placekit as pk
@@ -69,7 +70,8 @@ def write_inputs(folder: Path) -> None:
     chain = list(pairwise(names))
     for name, edges in {"chain": chain, "tree": [(names[i // 3], names[i + 1]) for i in range(29)]}.items():
         graph = pk.OpGraph.from_edges(names, edges)
-        costs = pk.CostTable(("cpu",), [[2e-3 + i * 1e-5] for i in range(30)], [[1e-6]] * graph.num_tensors, [0] * 30)
+        time_s, transfer_s = 2e-3 + 1e-5 * np.arange(30.0)[:, None], np.full((graph.num_tensors, 1), 1e-6)
+        costs = pk.CostTable(("cpu",), time_s, transfer_s, np.zeros(30))
         pk.write_problem(pk.Problem(graph, pk.Platform.of(cpu=3, host="cpu"), costs), folder / f"{name}.problem.json")
     for name in ("m.onnx", "m.pt2", "m.gguf"):
         (folder / name).write_bytes(b"GGUF" + bytes(60))
@@ -106,7 +108,7 @@ def test_the_base_environment_is_small_and_whole(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     venv.create(tmp_path / "base", with_pip=True)
     python = tmp_path / "base" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "-q", "--no-compile", "-c", ROOT / "constraints.txt"]
+    install = [str(python), "-m", "pip", "install", "-q", "--no-compile", "-c", str(ROOT / "constraints.txt")]
     subprocess.run([*install, *project["dependencies"]], check=True, timeout=500)
     files = [path for path in (tmp_path / "base").rglob("*") if path.is_file() and not path.is_symlink()]
     num_bytes = sum(path.stat().st_blocks * 512 for path in files)
