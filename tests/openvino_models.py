@@ -11,6 +11,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as opset
 
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.io.models.model import ModelSource
 from placekit.io.models.read_model import read_model
 
@@ -99,7 +100,7 @@ class FakeCore:
     """
 
     def __init__(self, devices: dict[str, str], *, refused: tuple[str, ...] = (), has_memory: bool = True) -> None:
-        self._core = ov.Core()
+        self._core = shared_core()
         self._devices, self._refused = devices, refused
         self.context = FakeContext() if has_memory else None
         self.compiled: list[tuple[str, dict[str, Any]]] = []

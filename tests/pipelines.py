@@ -14,6 +14,7 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.io.models.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
@@ -125,7 +126,7 @@ def make_slow_plan(source: ModelSource) -> StagePlan:
 
 def whole(model: ov.Model, inputs: Sequence[Any]) -> list[NDArray[Any]]:
     """Run the model in one piece."""
-    compiled = ov.Core().compile_model(model, "CPU", F32)
+    compiled = shared_core().compile_model(model, "CPU", F32)
     return [np.array(value) for value in compiled(list(inputs)).values()]
 
 

@@ -369,3 +369,16 @@ def test_library_never_prints() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert not printing
+
+
+def test_one_core_of_openvino_serves_a_process() -> None:
+    """A second one that ends before the first makes a segmentation fault of the next Ctrl-C (see `shared_core`)."""
+    makers = {
+        path.relative_to(ROOT).as_posix()
+        for path in (*source_files(), *(ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and re.fullmatch(r"(ov|openvino|require\('openvino'.*\))\.Core", ast.unparse(node.func))
+    }
+    # what reads a file alone loads no plugin
+    assert makers == {"cost_models/openvino/devices.py", "placekit/io/models/openvino_ir.py"}

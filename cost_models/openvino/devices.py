@@ -60,7 +60,12 @@ class AvailableDevice:
 
 @cache
 def shared_core() -> openvino.Core:
-    """Return the one OpenVINO core of this process."""
+    """Return the one OpenVINO core of this process, kept until it ends.
+
+    Each core of the CPU plugin gives its thread a stack for signals, and takes back the one before it: where cores end
+    in another order than they began in, the thread is left with a stack that was freed, and the next Ctrl-C is a
+    segmentation fault (seen in OpenVINO 2026.4).
+    """
     core: openvino.Core = require("openvino", "finding devices").Core()
     return core
 

@@ -22,6 +22,7 @@ from llama_layers import devices_of_layers
 from names_written import DRIVERS, PROGRAMS, Written
 
 from placekit import runtime
+from placekit.cost_models.openvino.devices import shared_core
 
 ROOT = Path(__file__).parents[2]
 Call = Callable[..., Any]
@@ -215,7 +216,7 @@ def stateful_bundle(asked: str) -> Walk:
     """Return the walk from a stateful model to a bundle that generates as the whole model does, by its cache."""
 
     def walk(call: Call, folder: Path) -> None:
-        ov = pytest.importorskip("openvino")
+        pytest.importorskip("openvino")
         pytest.importorskip("torch")
         from language_models import write_stateful
 
@@ -226,7 +227,7 @@ def stateful_bundle(asked: str) -> Walk:
             call,
             "export stateful.xml s.placement.json --platform two.toml -o s.bundle --shape input_ids[1,1],beam_idx[1]",
         )
-        whole = ov.Core().compile_model(folder / "stateful.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        whole = shared_core().compile_model(folder / "stateful.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         request = whole.create_infer_request()
         with runtime.load("s.bundle") as pipe:
             for token in (7, 8, 7, 9):
@@ -341,7 +342,7 @@ def copies_are_read_by_their_programs(call: Call, folder: Path) -> None:
     copied = onnx.load(folder / "chain.netron.onnx")
     onnx.checker.check_model(copied)
     assert [each.metadata_props[0].value for each in copied.graph.node] == ["CPU", "CPU", "GPU.0", "GPU.0"]
-    core = ov.Core()
+    core = shared_core()
     ov.save_model(core.read_model(model), folder / "ir.xml", compress_to_fp16=False)
     solved(call, folder / "ir.xml", *PINS[:3], "y=GPU.0")
     run(call, "export ir.xml p.json --platform pc.toml --to netron")

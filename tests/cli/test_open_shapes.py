@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from placekit.cost_models.openvino.devices import shared_core
+
 ov = pytest.importorskip("openvino")
 Call = Callable[..., Any]
 
@@ -75,7 +77,7 @@ def save_decoder(path: Path, with_part: bool) -> Path:
 def run_stages(folder: Path, samples: Sequence[dict[str, Any]]) -> list[Any]:
     """Run the stages of a bundle one after another by OpenVINO alone; return the first output of every sample."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    core, found = ov.Core(), []
+    core, found = shared_core(), []
     requests = [
         core.compile_model(folder / f"{at}.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
         for at in range(len(manifest["stages"]))
@@ -128,7 +130,7 @@ def test_the_printed_command_exports_a_model_that_keeps_states(
         for tokens in (16, 1, 1, 5)
     ]
     found = run_stages(tmp_path / "decoder.bundle", samples)
-    whole = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    whole = shared_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     request, names = whole.create_infer_request(), [port.get_node().get_friendly_name() for port in whole.inputs]
     for sample, value in zip(samples, found, strict=True):
         request.infer({at: sample[name] for at, name in enumerate(names)})

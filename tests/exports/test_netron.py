@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.exports.netron import ATTRIBUTE, write_netron
 from placekit.model.errors import UnsupportedProblemError
 
@@ -46,7 +47,7 @@ def test_layers_of_an_ir_say_their_device(tmp_path: Path) -> None:
         for name, device in zip(source.graph.op_names, placement.device_of_op, strict=True)
     }
     assert {device for device in told.values() if device} == {"CPU <a>", "GPU.0+GPU.1"}
-    core, data = ov.Core(), rng.normal(size=(2, 8)).astype(np.float32)
+    core, data = shared_core(), rng.normal(size=(2, 8)).astype(np.float32)
     models = (core.read_model(path), core.read_model(copy, path.with_suffix(".bin")))
     first, second = (core.compile_model(model, "CPU")(data)[0] for model in models)
     np.testing.assert_array_equal(first, second)

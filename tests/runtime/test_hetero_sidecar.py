@@ -18,7 +18,7 @@ import pytest
 from openvino import opset13 as opset
 from pipelines import chain, chain_value
 
-from placekit.cost_models.openvino.devices import core_groups
+from placekit.cost_models.openvino.devices import core_groups, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.machine import usable_cores
 from placekit.exports.hetero_sidecar import hetero_devices, write_sidecar
@@ -43,7 +43,7 @@ PLATFORM = Platform(tuple(Device(name.lower(), "cpu", is_host=True, openvino=nam
 @pytest.fixture(scope="module")
 def core() -> ov.Core:
     """Return a core that knows the CPU under three more names."""
-    core = ov.Core()
+    core = shared_core()
     for name in NAMES:
         core.register_plugin("openvino_intel_cpu_plugin", name)
     return core

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.model.errors import InvalidProblemError
 from placekit.zoo import ZOO, ZooModel, build
 
@@ -29,7 +30,7 @@ FEW = pytest.mark.parametrize(
 def outputs(model: ZooModel, seed: int, **sizes: int) -> np.ndarray[Any, Any]:
     """Run the model in f32 on random inputs and return its first output; `sizes` settle unknown dimensions."""
     rng = np.random.default_rng(seed)
-    compiled = ov.Core().compile_model(model.source.load(), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = shared_core().compile_model(model.source.load(), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     feeds = []
     for (name, dims), port in zip(ZOO[model.name].inputs.items(), compiled.inputs, strict=True):
         shape = [

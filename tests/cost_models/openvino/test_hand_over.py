@@ -11,6 +11,7 @@ from openvino import opset13 as opset
 
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino import hand_over
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.hand_over import HandOver, measure_hand_over, with_hand_over
 from placekit.io.models.model import ModelSource
 
@@ -47,7 +48,7 @@ def test_tensors_pay_for_the_form_that_they_change(saved: Saved) -> None:
 
 def test_measured_rates_are_those_of_memory_and_calls() -> None:
     """Turning an image takes longer than leaving it as it is, and nothing takes longer than a slow memory would."""
-    found = measure_hand_over(ov.Core(), "CPU", ONE_THREAD)
+    found = measure_hand_over(shared_core(), "CPU", ONE_THREAD)
     assert 0 <= found.other_s_per_byte <= found.image_s_per_byte < 1e-7
     assert 0 < found.call_s < 0.1
 
@@ -64,7 +65,7 @@ def test_ops_add_up_to_the_whole_inference(saved: Saved, monkeypatch: pytest.Mon
         np.ones(len(groups), dtype=bool),
         {"between_ops_s": 1e-3 * len(groups) + 1e-3},
     )
-    found = with_hand_over(ov.Core(), source.load(), source.graph, ONE_THREAD, profile)
+    found = with_hand_over(shared_core(), source.load(), source.graph, ONE_THREAD, profile)
     np.testing.assert_allclose(found.group_time_s, 2e-3)
     assert found.meta["scaled_by"] == pytest.approx(2)
     assert found.meta["call_s"] == 1e-3

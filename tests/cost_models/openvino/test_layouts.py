@@ -10,6 +10,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as opset
 
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.layouts import images_for_convolutions
 from placekit.io.models.model import ModelSource
@@ -143,11 +144,11 @@ def test_dynamic_shapes_keep_their_axes(saved: Saved) -> None:
 def test_nothing_is_converted_between_stages(saved: Saved, residual: bool) -> None:
     """The stages' profiling counters show no layout conversion: the reason for all this."""
     plan = cut(saved(convolutions(size=32, residual=residual)), {"relu1"})
-    whole = ov.Core().compile_model(plan.model, "CPU", F32).get_runtime_model()
+    whole = shared_core().compile_model(plan.model, "CPU", F32).get_runtime_model()
     if not any(str(op.get_rt_info()["outputLayouts"].value) == "acdb" for op in whole.get_ops()):
         pytest.skip("this processor keeps images in another order")
     values: dict[Any, ov.Tensor] = dict(zip(plan.input_keys, random_inputs(plan.model, 0), strict=True))
-    core, kinds = ov.Core(), []
+    core, kinds = shared_core(), []
     for stage in plan.stages:
         compiled = core.compile_model(stage.model, "CPU", {**F32, "PERF_COUNT": True})
         request = compiled.create_infer_request()

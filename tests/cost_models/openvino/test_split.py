@@ -15,6 +15,7 @@ from openvino import opset13 as opset
 
 import placekit as pk
 from placekit.cost_models.openvino import split
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.split import (
     Stage,
@@ -25,7 +26,7 @@ from placekit.cost_models.openvino.split import (
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
-CORE = ov.Core()
+CORE = shared_core()
 
 
 def infer(model: ov.Model, inputs: Sequence[ov.Tensor]) -> list[np.ndarray[Any, Any]]:
@@ -198,7 +199,7 @@ def test_every_stage_keeps_its_own_state() -> None:
     model = ov.Model([opset.result(twice)], written, [x], "sums")
     stage_of_op = {"read1": 0, "sum1": 0, "write1": 0, "read2": 1, "sum2": 1, "write2": 1}
     first, second = split_model(model, stage_of_op)
-    core = ov.Core()
+    core = shared_core()
     parts = [core.compile_model(stage.model, "CPU").create_infer_request() for stage in (first, second)]
     seen = []
     for _ in range(4):
