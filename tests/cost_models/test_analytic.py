@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 from itertools import pairwise
@@ -337,6 +338,12 @@ def test_specs_of_a_platform_file_are_used(tmp_path: Path) -> None:
         ({"dense_flops_per_s": 1.0}, "spec 's' lacks depthwise_flops_per_s; give it, or a base"),
         ({"base": "npu", "dense_flops_per_s": 0.0}, "dense_flops_per_s is 0.0; it must be finite and > 0"),
         ({"base": "npu", "op_overhead_s": -1.0}, "op_overhead_s is -1.0; it must be finite and >= 0"),
+        ({"base": "npu", "op_overhead_s": math.inf}, "op_overhead_s is inf; it must be finite and >= 0"),
+        ({"base": "npu", "other_flops_per_s": math.inf}, "other_flops_per_s is inf; it must be finite and > 0"),
+        ({"base": "npu", "int8_speed": 0.5}, "int8_speed is 0.5; it must be finite and >= 1"),
+        ({"base": "npu", "int8_speed": math.inf}, "int8_speed is inf; it must be finite and >= 1"),
+        ({"base": "npu", "f32_speed": 0.0}, "f32_speed is 0.0; it must be > 0 and <= 1"),
+        ({"base": "npu", "f32_speed": 1.5}, "f32_speed is 1.5; it must be > 0 and <= 1"),
     ],
 )
 def test_broken_spec_is_a_named_error(values: dict[str, object], message: str) -> None:

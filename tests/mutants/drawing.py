@@ -119,9 +119,13 @@ class _WithoutAnnotations(ast.NodeTransformer):
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_keyword(self, node: ast.keyword) -> ast.keyword | None:
-        # `zip(..., strict=True)` says what holds anyway, like an assertion
-        is_strict = node.arg == "strict" and isinstance(node.value, ast.Constant)
-        return None if is_strict else self.generic_visit(node)  # type: ignore[return-value]
+        # `zip(..., strict=True)` says what holds anyway, like an assertion; without slots a record takes more memory
+        is_flag = node.arg in {"strict", "slots"} and isinstance(node.value, ast.Constant)
+        return None if is_flag else self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        """Round figures such as 9.6e12: no test has to see one more."""
+        return ast.Constant(float(f"{node.value:.6g}")) if isinstance(node.value, float) else node
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         is_for_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
