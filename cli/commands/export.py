@@ -26,14 +26,15 @@ from placekit.cli.output.progress import StepBar
 from placekit.cli.output.render import fact_lines, many_stages_note, paragraphs, plain_table
 from placekit.cli.output.units import format_count
 from placekit.cli.parameters import COMMON, OUTPUT, option
-from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.kept import require_kept
 from placekit.io.atomic import write_json, write_text
 from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.result_json import read_result
 from placekit.io.models.model import ModelSource
 from placekit.io.reading import read_json
-from placekit.language.commands.launch import refuse_apart, servers
+from placekit.language.runtimes import OWN, RUNTIMES
+from placekit.language.runtimes.launch import launch, refuse_apart, servers
+from placekit.language.runtimes.record import Placed
 from placekit.model.errors import InvalidProblemError, PlacekitError, UnknownNameError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
@@ -60,8 +61,8 @@ class ExportOptions:
 
     to: str = option(
         "openvino",
-        "openvino, torch-pipeline (.pt2), accelerate, vllm, sglang, tensorrt-llm, megatron, torchtitan, "
-        "llama.cpp or onnxruntime; netron or model-explorer to look at.",
+        f"openvino, torch-pipeline (.pt2), {', '.join(each.name for each in OWN if each.exports != 'affinities')} or "
+        "onnxruntime; netron or model-explorer to look at.",
         "RUNTIME",
     )
     hetero: bool = option(False, "Write op affinities for HETERO of OpenVINO, and a script that loads them.")
@@ -225,7 +226,7 @@ def _to_device_map(placed: _Placed) -> _Written:
 
 def _to_arguments(runtime: str, placed: _Placed) -> _Written:
     if placed.problem is None:
-        started = {"": runtime_arguments(runtime, placed.graph, placed.devices, placed.placement)}
+        started = {"": launch(runtime, Placed(placed.graph, placed.devices, placed.placement))}
     else:
         started = servers(runtime, placed.problem, placed.placement)
     told = {phase: each.to_dict() for phase, each in started.items()}
@@ -234,8 +235,7 @@ def _to_arguments(runtime: str, placed: _Placed) -> _Written:
     files, facts = {runtime: str(placed.target)}, {}
     for phase, each in started.items():
         if each.settings:
-            kind = "toml" if runtime == "torchtitan" else "yaml"
-            settings = placed.target.with_suffix(".".join(["", *filter(None, [phase]), kind]))
+            settings = placed.target.with_suffix(".".join(["", *filter(None, [phase]), each.runtime.settings]))
             write_text(settings, each.settings + "\n")
             files[f"{phase} settings".strip()] = str(settings)
         facts[f"{phase} stages".strip()] = ", ".join(each.devices) or "on the CPU"
@@ -253,26 +253,34 @@ def _to_openvino_affinities(placed: _Placed) -> _Written:
 
 _WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
     "device-map": _to_device_map,
-    "accelerate": _to_device_map,
-    "openvino": _to_openvino_affinities,
-    "placekit": _to_openvino_affinities,
-    **{runtime: partial(_to_arguments, runtime) for runtime in ARGUMENT_RUNTIMES},
     "onnxruntime": _to_onnxruntime,
     "netron": _to_netron,
     "model-explorer": _to_model_explorer,
 }
-"""What writes for a runtime that takes the names of ops."""
-_SERIAL = {"onnxruntime": "onnxruntime", "device-map": "accelerate", "accelerate": "accelerate"}
-"""Runtimes that run one part of the model after another."""
+"""What writes beside the records of runtimes."""
+_SERIAL = {"onnxruntime": "onnxruntime", "device-map": "accelerate"}
+"""What runs one part of the model after another, by what writes for it."""
+
+
+def _writer(to: str) -> Callable[[_Placed], _Written]:
+    """Return what writes for `to`.
+
+    Raises `UnknownNameError`: nothing of that name.
+    """
+    if to in _WRITERS:
+        return _WRITERS[to]
+    if to not in RUNTIMES:
+        names = dict.fromkeys(("openvino", _TORCH, *_WRITERS, *RUNTIMES))
+        raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(names)}")
+    by_modules = {"device map": _to_device_map, "affinities": _to_openvino_affinities}
+    return by_modules.get(RUNTIMES[to].exports, partial(_to_arguments, to))
 
 
 def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> None:
     """Write the files for another runtime, and print them."""
     to = asked.to
-    if to not in _WRITERS:
-        raise UnknownNameError(
-            f"--to {to}: no such runtime; runtimes are {', '.join(dict.fromkeys(('openvino', _TORCH, *_WRITERS)))}"
-        )
+    write = _writer(to)
+    serial = to if to in RUNTIMES and RUNTIMES[to].is_serial else _SERIAL.get(to)
     suffix = {"onnxruntime": ".onnx", "netron": model.suffix}.get(to, ".json")
     target = asked.target(model, placement, f"{model.stem.removesuffix('.problem')}.{to}{suffix}")
     check_writable(target)
@@ -280,9 +288,9 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
     placed = _placed(model, placement, target, asked)
     if placed.problem is not None and to != "model-explorer":
         refuse_apart(to, placed.problem)
-    if to in _SERIAL and takes_it and not asked.force:
-        _require_serial(placement, model, _SERIAL[to])
-    written = _WRITERS[to](placed)
+    if serial is not None and takes_it and not asked.force:
+        _require_serial(placement, model, serial)
+    written = write(placed)
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
     paths = {f"wrote {kind}": path for kind, path in written.files.items()}
     document = {**written.told, "checked": checked, "files": dict(written.files)}

@@ -59,7 +59,7 @@ LLAMA_CPP = Kernels(
     source="chosen by hand on 133 published measurements (suite `published`)",
 )  # fmt: skip
 SERVERS = Kernels(
-    "vllm, sglang, tensorrt-llm", matrix=0.78, plain=0.65, bandwidth={"gddr": 0.85, "hbm": 0.70, "unified": 0.75},
+    "servers", matrix=0.78, plain=0.65, bandwidth={"gddr": 0.85, "hbm": 0.70, "unified": 0.75},
     bus=0.65, launch_s=1e-6, handover_s=60e-6, has_sums16=False,
     source="kernel times of vLLM on H100, A100 and L40S in aiconfigurator-core 0.12; launches: CUDA graphs",
 )  # fmt: skip

@@ -84,7 +84,7 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
         Accuracy(costs.error, kind=costs.error_of),
         Accuracy(APART_ERROR if has_apart_error else None, "the error of costs of cores that were measured apart"),
         bound_s=bound, is_rate=problem.objective.has_pipeline, latency_s=latency,
-        per_sample_s=per_sample, why_none=why, sample="batch of requests" if "serving" in told else "sample",
+        per_sample_s=per_sample, why_none=why, sample="sample" if problem.served is None else "batch of requests",
         costs=_costs_told(told), rules=rules_of(problem), remedy=remedy,
     )  # fmt: skip
     return decide(mine, others, evidence)

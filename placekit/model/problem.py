@@ -19,6 +19,7 @@ from placekit.model.graph import OpGraph, frozen_array
 from placekit.model.memory import StageMemory
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Platform
+from placekit.model.served import Served
 from placekit.model.teams import JOINT
 
 UNPINNED = -1
@@ -74,6 +75,8 @@ class Problem(Generic[O_co]):
         ``[num_ops]`` labels: ops with the same label share a device. Every op on its own if None.
     pinned
         ``[num_ops]`` device index, or `UNPINNED`. Nothing pinned if None.
+    served
+        What is served, if a sample is a batch of requests to a language model; for what exports it, not for costs.
 
     Raises
     ------
@@ -97,6 +100,7 @@ class Problem(Generic[O_co]):
     contiguity: Contiguity = None  # type: ignore[assignment]  # None = the objective's default, filled below
     colocation: NDArray[np.int64] = None  # type: ignore[assignment]
     pinned: NDArray[np.int64] = None  # type: ignore[assignment]
+    served: Served | None = None
 
     default_objective: ClassVar[ExecutionModel]
     """The objective of problems that name none; :mod:`placekit.objectives` sets it, which the model must not import."""
@@ -309,6 +313,7 @@ class Problem(Generic[O_co]):
             and self.contiguity == other.contiguity
             and np.array_equal(self.colocation, other.colocation)
             and np.array_equal(self.pinned, other.pinned)
+            and self.served == other.served
         )
 
     def __hash__(self) -> int:

@@ -9,17 +9,19 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from serving_plans import TOLD, launch_of
 
 import placekit as pk
-from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
-from placekit.exports.llama_cpp import GGUF_TENSORS
-from placekit.exports.runtime_arguments import RuntimeArguments
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
+from placekit.language.runtimes import RUNTIMES
+from placekit.language.runtimes.llama_cpp import GGUF_TENSORS
+from placekit.language.runtimes.record import Launch
 from placekit.language.serving import Phase
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
+from placekit.model.served import Served
 
 MODEL = Decoder(9, 64, 128, 500, heads=4, experts=4, experts_per_token=2)
 GRAPH = model_step(describe_decoder(MODEL), Phase("decode", 1, 1, 10.0)).graph
@@ -38,7 +40,7 @@ def placement_of(ends: tuple[int, ...], devices: tuple[int, ...]) -> pk.Placemen
     return pk.Placement(GRAPH.op_names, PLATFORM.device_names, np.array(at))
 
 
-def options(told: RuntimeArguments) -> dict[str, list[str]]:
+def options(told: Launch) -> dict[str, list[str]]:
     """Return the values of every option."""
     found: dict[str, list[str]] = {}
     for name, value in pairwise(told.arguments):
@@ -64,7 +66,7 @@ def test_vllm_partition_gives_the_stages_back(
 ) -> None:
     """Layers per stage, as `get_pp_indices` reads them: as many as stages, all layers in all; ranks see their cards."""
     placement = placement_of(ends, devices)
-    told = runtime_arguments(runtime, GRAPH, PLATFORM, placement)
+    told = launch_of(runtime, GRAPH, PLATFORM, placement)
     counts = [int(count) for count in told.environment[variable].split(",")]
     assert options(told)[size] == [str(len(counts))]
     ranks = told.environment.get("CUDA_VISIBLE_DEVICES", "0,1,2").split(",")
@@ -80,7 +82,7 @@ def test_vllm_partition_gives_the_stages_back(
 def test_megatron_layout_gives_the_stages_back(ends: tuple[int, ...], devices: tuple[int, ...]) -> None:
     """Letters after unrolling ``x*n``: one E at the front, one L at the end, a t per block."""
     placement = placement_of(ends, devices)
-    told = runtime_arguments("megatron", GRAPH, PLATFORM, placement)
+    told = launch_of("megatron", GRAPH, PLATFORM, placement)
     layout = options(told)["--pipeline-model-parallel-layout"][0]
     stages = re.sub(r"(.)\*(\d+)", lambda found: found[1] * int(found[2]), layout).split("|")
     assert options(told)["--pipeline-model-parallel-size"] == [str(len(stages))]
@@ -95,12 +97,12 @@ def test_settings_of_tensorrt_llm_and_torchtitan_give_the_stages_back(
 ) -> None:
     """A list of counts in YAML, and a list of module paths per stage in TOML."""
     placement = placement_of(ends, devices)
-    told = runtime_arguments("tensorrt-llm", GRAPH, PLATFORM, placement)
+    told = launch_of("tensorrt-llm", GRAPH, PLATFORM, placement)
     settings = dict(line.split(": ", 1) for line in told.settings.splitlines())
     counts = json.loads(settings["pp_partition"])
     homes = [device for device, count in zip(told.devices, counts, strict=True) for _ in range(count)]
     assert homes == [placement[f"model.layers.{block}.self_attn.attn"] for block in range(MODEL.layers)]
-    told = runtime_arguments("torchtitan", GRAPH, PLATFORM, placement)
+    told = launch_of("torchtitan", GRAPH, PLATFORM, placement)
     parts = tomllib.loads(told.settings)["parallelism"]["module_fqns_per_model_part"]
     modules = ["tok_embeddings", *(f"layers.{block}" for block in range(MODEL.layers)), "norm", "output"]
     assert [module for part in parts for module in part] == modules
@@ -111,7 +113,7 @@ def test_a_cpu_is_no_stage_of_a_runtime_on_accelerators() -> None:
     """It is refused, and the refusal names the way out."""
     for runtime in ("vllm", "sglang", "tensorrt-llm", "megatron", "torchtitan"):
         with pytest.raises(UnsupportedProblemError, match=f"'cpu.0' holds blocks 0 to 2; place with --for {runtime}"):
-            runtime_arguments(runtime, GRAPH, PLATFORM, placement_of((3, 10), (0, 2)))
+            launch_of(runtime, GRAPH, PLATFORM, placement_of((3, 10), (0, 2)))
 
 
 @pytest.mark.parametrize(
@@ -123,20 +125,20 @@ def test_buffers_are_called_after_the_backend(kind: str, name: str, buffer: str)
     """By the kind or spec of the device, or by its own name."""
     platform = pk.Platform((pk.Device("CPU", "cpu", is_host=True), pk.Device(name, kind)))
     placement = pk.Placement(GRAPH.op_names, platform.device_names, np.ones(GRAPH.num_ops, dtype=np.int64))
-    told = runtime_arguments("llama.cpp", GRAPH, platform, placement)
+    told = launch_of("llama.cpp", GRAPH, platform, placement)
     assert options(told)["--device"] == [buffer]
 
 
 def test_llama_cpp_holds_the_cache_that_was_planned() -> None:
     """Its context is that of all slots together; values are quantised with flash attention only."""
-    served = {"context": 4096, "sequences": 3, "chunk": 512, "cache_precision": "int8"}
-    told = runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement_of((10,), (1,)), served)
+    served = Served(context=4096, sequences=3, chunk=512, cache_precision="int8")
+    told = launch_of("llama.cpp", GRAPH, PLATFORM, placement_of((10,), (1,)), served)
     values = options(told)
     assert (values["-c"], values["-np"], values["-ctk"], values["-ctv"]) == (["12288"], ["3"], ["q8_0"], ["q8_0"])
     assert (values["-fa"], values["--fit"], values["-ub"]) == (["on"], ["off"], ["512"])
 
 
-def llama_homes(told: RuntimeArguments) -> dict[str, str]:
+def llama_homes(told: Launch) -> dict[str, str]:
     """Return the buffer of every tensor as llama.cpp chooses it, in its own single precision."""
     values = options(told)
     layers, offloaded = MODEL.layers, int(values["--n-gpu-layers"][0])
@@ -186,7 +188,7 @@ def test_llama_cpp_puts_every_tensor_where_the_placement_has_it(
     if last is not None:
         at[GRAPH.op_index["model.norm"]], at[GRAPH.op_index["lm_head"]] = last
     placement = pk.Placement(GRAPH.op_names, PLATFORM.device_names, at)
-    homes = llama_homes(runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement))
+    homes = llama_homes(launch_of("llama.cpp", GRAPH, PLATFORM, placement))
     assert homes["token_embd.weight"] == buffer_of(placement, "model.embed_tokens")
     assert homes["output_norm.weight"] == buffer_of(placement, "model.norm")
     assert homes["output.weight"] == buffer_of(placement, "lm_head")
@@ -213,16 +215,16 @@ def test_replicas_are_told_where_there_are_some() -> None:
     platform = pk.Platform.of(cpu=1, gpu=4, host="cpu")
     at = [1 if block_of(name) < 4 else 3 for name in GRAPH.op_names]
     even = pk.Placement(GRAPH.op_names, platform.device_names, np.array(at), team_of_device=np.array([0, 1, 1, 3, 3]))
-    told = runtime_arguments("vllm", GRAPH, platform, even)
+    told = launch_of("vllm", GRAPH, platform, even)
     assert options(told)["--data-parallel-size"] == ["2"]
     assert told.devices == ("gpu.0", "gpu.2", "gpu.1", "gpu.3")
-    assert runtime_arguments("megatron", GRAPH, platform, even).devices == ("gpu.0", "gpu.1", "gpu.2", "gpu.3")
+    assert launch_of("megatron", GRAPH, platform, even).devices == ("gpu.0", "gpu.1", "gpu.2", "gpu.3")
     uneven = pk.Placement(GRAPH.op_names, platform.device_names, np.array(at), team_of_device=np.array([0, 1, 1, 3, 4]))
     for runtime in ("vllm", "megatron"):
         with pytest.raises(UnsupportedProblemError, match=r"teams \('gpu.0\+gpu.1'\) are larger than others"):
-            runtime_arguments(runtime, GRAPH, platform, uneven)
+            launch_of(runtime, GRAPH, platform, uneven)
     with pytest.raises(UnsupportedProblemError, match=r"llama.cpp has no replicas, as 'gpu.0\+gpu.1' is"):
-        runtime_arguments("llama.cpp", GRAPH, platform, uneven)
+        launch_of("llama.cpp", GRAPH, platform, uneven)
 
 
 def test_placements_that_cannot_be_told_are_refused() -> None:
@@ -231,16 +233,16 @@ def test_placements_that_cannot_be_told_are_refused() -> None:
     at[GRAPH.op_index["model.layers.1.mlp.down_proj_exps"]] = 2
     halves = pk.Placement(GRAPH.op_names, PLATFORM.device_names, at)
     with pytest.raises(UnsupportedProblemError, match="vllm takes whole blocks, but block 1 of 'decoder' is on"):
-        runtime_arguments("vllm", GRAPH, PLATFORM, halves)
+        launch_of("vllm", GRAPH, PLATFORM, halves)
     with pytest.raises(UnsupportedProblemError, match=r"a run of blocks per stage, but 'gpu.0' has block 6"):
-        runtime_arguments("megatron", GRAPH, PLATFORM, placement_of((3, 6, 10), (1, 2, 1)))
+        launch_of("megatron", GRAPH, PLATFORM, placement_of((3, 6, 10), (1, 2, 1)))
     with pytest.raises(UnsupportedProblemError, match="keeps the first blocks on the CPU; block 5 is there behind"):
-        runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement_of((5, 10), (1, 0)))
+        launch_of("llama.cpp", GRAPH, PLATFORM, placement_of((5, 10), (1, 0)))
     with pytest.raises(UnsupportedProblemError, match=r"'gpu.0' has block 6 and blocks before those of 'gpu.1'"):
-        runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement_of((3, 6, 10), (1, 2, 1)))
+        launch_of("llama.cpp", GRAPH, PLATFORM, placement_of((3, 6, 10), (1, 2, 1)))
     flat = OpGraph.from_edges(["a", "b"], [("a", "b")])
     with pytest.raises(UnsupportedProblemError, match="no blocks"):
-        runtime_arguments("vllm", flat, PLATFORM, pk.Placement(("a", "b"), PLATFORM.device_names, np.array([0, 1])))
+        launch_of("vllm", flat, PLATFORM, pk.Placement(("a", "b"), PLATFORM.device_names, np.array([0, 1])))
 
 
 @pytest.mark.parametrize(
@@ -254,10 +256,10 @@ def test_placements_that_cannot_be_told_are_refused() -> None:
 )
 def test_a_line_names_what_the_runtime_reads(runtime: str, model: str, said: str) -> None:
     """Runtimes of transformers' models read a folder, llama.cpp a GGUF file."""
-    assert RuntimeArguments(runtime).line(model) == said
+    assert Launch(RUNTIMES[runtime]).line(model) == said
 
 
-@pytest.mark.parametrize("runtime", ARGUMENT_RUNTIMES)
+@pytest.mark.parametrize("runtime", TOLD)
 def test_an_op_away_from_its_block_is_refused_by_every_runtime(runtime: str) -> None:
     """Also one without weights, which no rule of llama.cpp moves: its device would lose it without a word."""
     names = ["embed", *(f"layers.{block}.{part}" for block in range(4) for part in ("attn", "act", "mlp")), "head"]
@@ -268,7 +270,7 @@ def test_an_op_away_from_its_block_is_refused_by_every_runtime(runtime: str) -> 
     device = np.array([0] * 7 + [1] * 7)
     if runtime == "llama.cpp":
         platform, device = pk.Platform.of(cpu=1, gpu=3, host="cpu"), np.array([0, *([1] * 6), *([2] * 7)])
-    runtime_arguments(runtime, graph, platform, pk.Placement(tuple(names), platform.device_names, device))
+    launch_of(runtime, graph, platform, pk.Placement(tuple(names), platform.device_names, device))
     device[names.index("layers.1.act")] = platform.num_devices - 1
     with pytest.raises(UnsupportedProblemError, match=r"block 1'? .*is on|'layers.1.act' is on 'gpu.2'"):
-        runtime_arguments(runtime, graph, platform, pk.Placement(tuple(names), platform.device_names, device))
+        launch_of(runtime, graph, platform, pk.Placement(tuple(names), platform.device_names, device))

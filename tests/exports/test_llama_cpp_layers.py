@@ -5,18 +5,18 @@ from __future__ import annotations
 import random
 import re
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 from llama_layers import devices_of_layers
+from serving_plans import launch_of
 
 import placekit as pk
-from placekit.exports.arguments import runtime_arguments
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
 from placekit.language.serving import Phase
+from placekit.model.served import Served
 
 CARDS = 4
 
@@ -44,8 +44,8 @@ def test_random_plans_come_back_with_blocks_of_multi_token_prediction(seed: int)
         found = re.search(r"layers\.(\d+)\.", name)
         at.append(homes[int(found[1])] if found else 0 if "embed" in name else homes[-1])
     placement = pk.Placement(graph.op_names, platform.device_names, np.array(at))
-    served: dict[str, Any] = {"further_blocks": further}
-    told = runtime_arguments("llama.cpp", graph, platform, placement, served)
+    served = Served(further_blocks=further)
+    told = launch_of("llama.cpp", graph, platform, placement, served)
     names = ["CPU", *(f"CUDA{card}" for card in range(CARDS))]
     found_at = devices_of_layers(told.arguments, layers + further)
     assert found_at[:layers] == [names[home] for home in homes]

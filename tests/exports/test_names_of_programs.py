@@ -8,29 +8,31 @@ import inspect
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from names_written import DRIVERS, PROGRAMS, Written
+from serving_plans import TOLD
 
 import placekit as pk
-from placekit.exports.arguments import ARGUMENT_RUNTIMES
 from placekit.exports.model_explorer import explorer_graph, node_data
 from placekit.exports.onnxruntime import SETTING
-from placekit.exports.rpc import as_one_machine
-from placekit.language.commands.launch import launch_lines, servers
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
 from placekit.language.planning.apart import PROXY, apart_cases
 from placekit.language.runtimes import RUNTIMES
+from placekit.language.runtimes.launch import launch_lines, servers
+from placekit.language.runtimes.rpc import as_one_machine
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import decoder_task
 from placekit.model.errors import PlacekitError
 from placekit.model.problem import Problem
+from placekit.model.served import Served
 from placekit.runtime.bundles import run_pipeline
 
 yaml = pytest.importorskip("yaml")
@@ -39,10 +41,10 @@ ROOT = Path(__file__).parents[2]
 BLOCKS = 6
 MODEL = describe_decoder(Decoder(BLOCKS, 64, 128, 500, heads=4, experts=4, experts_per_token=2))
 GRAPH = model_step(MODEL, Phase("decode", 1, 1, 10.0)).graph
-SERVED = {"context": 4096, "sequences": 4, "chunk": 512, "headroom": 0.1, "cache_precision": "int8"}
+SERVED = Served(context=4096, sequences=4, chunk=512, headroom=0.1, cache_precision="int8")
 
 
-def problem_of(platform: pk.Platform, served: Mapping[str, Any]) -> Problem[Any]:
+def problem_of(platform: pk.Platform, served: Served) -> Problem[Any]:
     """Return a small mixture of experts with a cost table of ones."""
     kinds = platform.kinds
     costs = pk.CostTable(
@@ -52,9 +54,8 @@ def problem_of(platform: pk.Platform, served: Mapping[str, Any]) -> Problem[Any]
         np.ones(GRAPH.num_ops),
         direct_links=tuple(link.name for link in platform.direct_links),
         direct_time_s=np.zeros((GRAPH.num_tensors, len(platform.direct_links))),
-        provenance={"serving": dict(served)},
     )
-    return pk.Problem(GRAPH, platform, costs)
+    return pk.Problem(GRAPH, platform, costs, served=served)
 
 
 def placement_of(problem: Problem[Any], stages: Sequence[int], teams: Sequence[int] | None = None) -> pk.Placement:
@@ -68,7 +69,7 @@ def plans() -> Iterator[tuple[Problem[Any], pk.Placement]]:
     """Yield plans of every shape: stages in order and not, replicas, tensor parallel, experts, prediction, phases."""
     for kind, cache in (("rtx4090", "int8"), ("mi300x", "f16"), ("arc-a770", "int4"), ("m2-ultra", "bf16")):
         counts: dict[str, Any] = {"cpu": 1, kind: 3}
-        told = problem_of(pk.Platform.of(**counts, host="cpu"), {**SERVED, "cache_precision": cache})
+        told = problem_of(pk.Platform.of(**counts, host="cpu"), replace(SERVED, cache_precision=cache))
         for stages in ([1, 2, 3], [3, 1], [0, 1, 2], [0]):
             yield told, placement_of(told, stages)
     told = problem_of(pk.Platform.of(cpu=1, rtx4090=4, host="cpu"), SERVED)
@@ -76,9 +77,9 @@ def plans() -> Iterator[tuple[Problem[Any], pk.Placement]]:
     at = placement_of(told, [1, 2]).device_of_op.copy()
     at[[op for op, name in enumerate(GRAPH.op_names) if name.endswith("_exps")]] = 0
     yield told, pk.Placement.of(told, at)
-    hosted = problem_of(pk.Platform.of(cpu=1, rtx4090=1, host="cpu"), {**SERVED, "hosted_blocks": 2})
+    hosted = problem_of(pk.Platform.of(cpu=1, rtx4090=1, host="cpu"), replace(SERVED, hosted_blocks=2))
     yield hosted, placement_of(hosted, [1])
-    predicting = problem_of(pk.Platform.of(rtx4090=2), {**SERVED, "predicting_blocks": 1})
+    predicting = problem_of(pk.Platform.of(rtx4090=2), replace(SERVED, predicting_blocks=1))
     yield predicting, placement_of(predicting, [0, 1])
     pairs = [pk.Device(f"g{at}&g{at + 1}", "rtx4090 tp2", members=(f"g{at}", f"g{at + 1}")) for at in (0, 2)]
     parallel = problem_of(pk.Platform(tuple(pairs)), SERVED)
@@ -99,8 +100,7 @@ def phases_apart() -> tuple[Problem[Any], pk.Placement]:
     serving = Serving(64, 16, sequences=4, chunk=32)
     task = decoder_task(MODEL, serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform))
     (apart,) = apart_cases([task])
-    costs = apart.problem.costs
-    told = apart.problem.replace(costs=costs.replace(provenance={**costs.provenance, "serving": SERVED}))
+    told = apart.problem.replace(served=SERVED)
     proxy = told.platform.device_names.index(PROXY)
     at = [proxy if name == PROXY else int(name.startswith("decode.")) for name in told.graph.op_names]
     return told, pk.Placement.of(told, np.array(at))
@@ -109,7 +109,7 @@ def phases_apart() -> tuple[Problem[Any], pk.Placement]:
 @pytest.fixture(scope="module")
 def written() -> dict[str, Written]:
     """Return what the lines and files of all plans name, by runtime; a plan that a runtime refuses has none."""
-    found = {runtime: Written() for runtime in ARGUMENT_RUNTIMES}
+    found = {runtime: Written() for runtime in TOLD}
     for problem, placement in plans():
         for runtime, names in found.items():
             try:
@@ -128,7 +128,7 @@ def written() -> dict[str, Written]:
     return found
 
 
-@pytest.mark.parametrize("runtime", ARGUMENT_RUNTIMES)
+@pytest.mark.parametrize("runtime", TOLD)
 def test_names_are_those_of_the_table(written: dict[str, Written], runtime: str) -> None:
     """No other option, variable or key is written, and each of the table is: a slip of the pen is in one of both."""
     told, names = PROGRAMS[runtime], written[runtime]
@@ -150,7 +150,7 @@ def test_variables_of_drivers_are_those_of_the_table(written: dict[str, Written]
 def test_every_program_has_its_version_and_pages() -> None:
     """Also each that is in the table alone; runtimes without arguments are told by files and Python."""
     assert [name for name, each in PROGRAMS.items() if not (each["version"] and all(each["pages"]))] == []
-    assert set(RUNTIMES) - set(ARGUMENT_RUNTIMES) == {"accelerate", "openvino", "placekit"}
+    assert set(RUNTIMES) - set(TOLD) == {"accelerate", "openvino", "placekit"}
 
 
 def test_a_slip_of_the_pen_is_found() -> None:

@@ -14,11 +14,11 @@ import pytest
 import placekit as pk
 from placekit.cost_models.sheets.device_table import get_spec
 from placekit.io.files.problem_json import read_problem, write_problem
-from placekit.language.commands.launch import launch_lines
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.planning.apart import PHASES, apart_cases, of_phase
 from placekit.language.planning.plan import fastest, plan_cases, plans
 from placekit.language.report import serving_report
+from placekit.language.runtimes.launch import launch_lines
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError

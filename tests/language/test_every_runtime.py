@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving_plans import best_plan
+from serving_plans import best_plan, launch_of
 
 import placekit as pk
-from placekit.exports.arguments import runtime_arguments
-from placekit.language.commands.launch import launch_lines
 from placekit.language.config.from_config import _built, read_config
 from placekit.language.description import ModelDescription
 from placekit.language.planning.plan import ServingPlan, plan_cases
 from placekit.language.runtimes import RUNTIMES
+from placekit.language.runtimes.launch import launch_lines
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.errors import UnsupportedProblemError
+from placekit.model.served import Served
 from placekit.solve.solve import solve
 from placekit.solvers.chain.method import Chain
 
@@ -156,11 +156,11 @@ def test_megatron_trains_multi_token_prediction() -> None:
     placement, problem = plan.result.placement, plan.task.problem
     assert placement is not None
     assert block_numbers(problem.graph).max() == 61
-    served = {"predicting_blocks": 1}
-    told = runtime_arguments("megatron", problem.graph, problem.platform, placement, served)
+    served = Served(predicting_blocks=1)
+    told = launch_of("megatron", problem.graph, problem.platform, placement, served)
     assert told.arguments[:2] == ("--mtp-num-layers", "1")
     layout = re.sub(r"t\*(\d+)", lambda found: "t" * int(found[1]), told.arguments[-1])
     assert layout.endswith("mL")
     assert layout.count("t") == 61
     with pytest.raises(UnsupportedProblemError, match="plan again with --for vllm"):
-        runtime_arguments("vllm", problem.graph, problem.platform, placement, served)
+        launch_of("vllm", problem.graph, problem.platform, placement, served)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from serving_plans import launch_of
 
 import placekit as pk
-from placekit.exports.arguments import runtime_arguments
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.planning.experts import hosted_ops, hosting_cases, with_hosted_experts
 from placekit.language.planning.plan import fastest, plan_cases, plans
@@ -112,8 +112,8 @@ def test_llama_cpp_is_told() -> None:
     problem, placement, report = plan.task.problem, plan.result.placement, plan.report
     assert placement is not None
     assert report is not None
-    served = problem.costs.provenance["serving"]
-    told = runtime_arguments("llama.cpp", problem.graph, problem.platform, placement, served)
+    served = problem.served
+    told = launch_of("llama.cpp", problem.graph, problem.platform, placement, served)
     assert f"--n-cpu-moe {plan.task.hosted_blocks}" in told.command
     assert sum(each.weight_bytes for each in report.memory) == pytest.approx(46.21 * 2**30, rel=1e-3)
     assert plan.task.platform.devices[0].memory_bytes is None

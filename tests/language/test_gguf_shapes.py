@@ -27,16 +27,16 @@ from gguf_headers import (
     write_model,
 )
 from llama_layers import devices_of_layers
-from serving_plans import best_plan
+from serving_plans import best_plan, launch_of
 
 import placekit as pk
-from placekit.exports.arguments import runtime_arguments
 from placekit.language.gguf.from_gguf import read_gguf
 from placekit.language.planning.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import InvalidFileError
+from placekit.model.served import Served
 from placekit.solve.solve import solve
 from placekit.solvers.chain.method import Chain
 
@@ -438,8 +438,8 @@ def test_published_models_go_to_a_plan_and_a_line(tmp_path: Path, name: str) -> 
     placement, problem = plan.result.placement, plan.task.problem
     assert placement is not None
     assert plan.result.status is pk.Status.OPTIMAL
-    served = {"further_blocks": model.further_in_gguf, "tied": model.is_tied}
-    told = runtime_arguments("llama.cpp", problem.graph, problem.platform, placement, served)
+    served = Served(further_blocks=model.further_in_gguf, tied=model.is_tied)
+    told = launch_of("llama.cpp", problem.graph, problem.platform, placement, served)
     homes = [placement[block.parts[-1].path] for block in model.blocks]
     buffers = {"cpu-8core-bf16.0": "CPU", "rtx4090.0": "CUDA0", "rtx4090.1": "CUDA1"}
     found = devices_of_layers(told.arguments, len(case.blocks))

@@ -15,11 +15,11 @@ import placekit as pk
 from placekit.cost_models.sheets.device_table import get_spec
 from placekit.exports.blocks import block_placement
 from placekit.io.models.openvino_graph import ATTENTION
-from placekit.language.commands.launch import launch_lines
 from placekit.language.decoder import Decoder
 from placekit.language.model import find_caches, model_task
 from placekit.language.planning.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
+from placekit.language.runtimes.launch import launch_lines
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solvers.chain.method import Chain

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from serving_plans import best_plan
+from serving_plans import TOLD, best_plan, launch_of
 
 import placekit as pk
 from placekit.cli.inputs.platforms import MemoryLimits
-from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.device_map import device_map
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.planning.plan import ServingPlan, plan_cases
@@ -77,8 +76,8 @@ def test_every_plan_of_a_runtime_exports(runtime: str, model: str, rig: str) -> 
             assert RUNTIMES[runtime].host == "none" or rig == "no host"
             continue
         problem, placement = found.task.problem, found.result.placement
-        if runtime in ARGUMENT_RUNTIMES:
-            assert runtime_arguments(runtime, problem.graph, problem.platform, placement).arguments
+        if runtime in TOLD:
+            assert launch_of(runtime, problem.graph, problem.platform, placement).arguments
         else:
             assert device_map(problem.graph, problem.platform, placement)
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving_plans import best_plan
+from serving_plans import best_plan, launch_of
 
 import placekit as pk
-from placekit.exports.arguments import runtime_arguments
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.planning.plan import ServingPlan, plan_cases
 from placekit.language.planning.tensor_cut import all_teams, best_teams
@@ -21,6 +20,7 @@ from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import InvalidProblemError
+from placekit.model.served import Served
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
 from placekit.solvers.chain.costs import chain_of
@@ -133,8 +133,8 @@ def test_runtimes_are_told_the_degree(runtime: str, option: str) -> None:
     found = planned(platform, runtime, degrees=(2,))
     problem, placement = found.task.problem, found.result.placement
     assert placement is not None
-    served = {"cards": platform.device_names}
-    told = runtime_arguments(runtime, problem.graph, problem.platform, placement, served)
+    served = Served(cards=tuple(platform.device_names))
+    told = launch_of(runtime, problem.graph, problem.platform, placement, served)
     assert option in told.command
     pairs = set(zip(told.devices[::2], told.devices[1::2], strict=True))
     assert pairs <= {("l4.0", "l4.1"), ("t4.0", "t4.1")}
@@ -202,7 +202,7 @@ def test_runtimes_get_as_many_replicas_of_every_stage(runtime: str) -> None:
     assert found.result.placement is not None
     assert found.result.objective is not None
     problem = found.task.problem
-    told = runtime_arguments(runtime, problem.graph, problem.platform, found.result.placement)
+    told = launch_of(runtime, problem.graph, problem.platform, found.result.placement)
     assert told.devices
     by_size = []
     for size in (1, 2, 4):

@@ -128,7 +128,7 @@ def placement_to_dict(
     """Return `placement` as JSON values; see `write_placement` for the parameters."""
     inputs = {} if problem is None else input_shapes(problem.graph)
     # what is served has the graph of a step, in which attention reads its cache: no reading of the file gives it
-    is_step = problem is not None and "serving" in problem.costs.provenance
+    is_step = problem is not None and problem.served is not None
     return {
         "schema": "placekit/placement/1",
         "model": {

@@ -10,7 +10,7 @@ import numpy as np
 
 from placekit.io.files.costs_json import costs_from_model, costs_to_dict
 from placekit.io.files.npz_arrays import unpack_arrays, write_document
-from placekit.io.files.schemas import ObjectiveModel, OpsModel, ProblemModel, TensorsModel
+from placekit.io.files.schemas import ObjectiveModel, OpsModel, ProblemModel, ServedModel, TensorsModel
 from placekit.io.reading import blaming, read_json, validated
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
@@ -18,6 +18,7 @@ from placekit.model.graph import OpGraph
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Device, Platform
 from placekit.model.problem import UNPINNED, Problem
+from placekit.model.served import Served
 from placekit.objectives import OBJECTIVES, Objective, get_objective
 
 
@@ -64,6 +65,8 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         problem.graph.op_names[op]: problem.platform.device_names[problem.pinned[op]]
         for op in np.flatnonzero(problem.pinned != UNPINNED).tolist()
     }
+    if problem.served is not None:
+        document["served"] = problem.served.to_dict()
     return document
 
 
@@ -93,7 +96,16 @@ def problem_from_dict(data: Any, path: str | Path = "problem") -> Problem:
             Contiguity(model.contiguity),
             None if model.colocation is None else np.array(model.colocation),  # type: ignore[arg-type]  # None = default
             pinned,
+            _served_from_model(model, path),
         )
+
+
+def _served_from_model(model: ProblemModel, path: str | Path) -> Served | None:
+    """Return what is served; files of 0.5 and before have it in the provenance of the costs."""
+    told = model.served
+    if told is None and isinstance(old := model.costs.provenance.get("serving"), dict):
+        told = validated(ServedModel, Served.from_dict(old).to_dict(), f"{path}: costs.provenance.serving")
+    return None if told is None else Served.from_dict(told.model_dump())
 
 
 def _graph_to_dict(graph: OpGraph) -> dict[str, Any]:

@@ -136,6 +136,23 @@ class ArraysModel(Strict):
     blake2b: str
 
 
+class ServedModel(Strict):
+    """What is served; see :class:`placekit.model.served.Served`."""
+
+    runtime: Name | None = None
+    context: Count | None = None
+    sequences: Count | None = None
+    batch: Count | None = None
+    chunk: Count | None = None
+    cache_precision: Name | None = None
+    headroom: float | None = None
+    predicting_blocks: Count = 0
+    further_blocks: Count = 0
+    hosted_blocks: Count = 0
+    tied: bool = False
+    cards: list[Name] = []
+
+
 class ProblemModel(Strict):
     """A problem file."""
 
@@ -149,6 +166,7 @@ class ProblemModel(Strict):
     contiguity: Literal["none", "convex", "acyclic"]
     colocation: list[Label] | None = None
     pinned: dict[str, str] = {}
+    served: ServedModel | None = None
     arrays: ArraysModel | None = None
 
 

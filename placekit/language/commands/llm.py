@@ -26,9 +26,7 @@ from placekit.cli.output.verdicts import settled
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import KERNELS
-from placekit.exports.rpc import as_one_machine
 from placekit.io.files.problem_json import write_problem
-from placekit.language.commands.launch import launch_lines
 from placekit.language.commands.serving_parts import Answer, answer_parts, model_told
 from placekit.language.decoder import BITS, DECODERS
 from placekit.language.description import PREDICTING, ModelDescription
@@ -38,13 +36,17 @@ from placekit.language.planning.context import ContextPoint, context_points
 from placekit.language.planning.measured import with_measured
 from placekit.language.planning.plan import MakeTask, ServingPlan, fastest, plan_cases, plans
 from placekit.language.read import called, is_program, read_description
-from placekit.language.runtimes import DEFAULT_HEADROOM, RUNTIMES, ServingRuntime, get_runtime
+from placekit.language.runtimes import DEFAULT_HEADROOM, OWN, get_runtime, loadable
+from placekit.language.runtimes.launch import launch_lines
+from placekit.language.runtimes.record import Runtime
+from placekit.language.runtimes.rpc import as_one_machine
 from placekit.language.serving import Serving, parse_phases
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.language.tensor_parallel import parse_degrees
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
+from placekit.model.served import Served
 from placekit.solve.registry import get_method
 from placekit.solve.result import Result
 from placekit.solve.solve import solve as solve_problem
@@ -124,7 +126,7 @@ class ServingGoal(GoalChoice):
     )
     runtime: str | None = option(
         None,
-        f"Follow a runtime's rules, and print its launch line: {', '.join(RUNTIMES)}.",
+        f"Follow a runtime's rules, and print its launch line: {', '.join(each.name for each in OWN)}.",
         "RUNTIME",
         names="--for",
         panel=COMMON,
@@ -221,7 +223,7 @@ class Planner:
     told: Callable[[LanguageTask], str]  # describes the model of a task
     machine: Platform  # with all of its memory
     usable: Platform  # without the headroom
-    runtime: ServingRuntime | None  # whose rules hold
+    runtime: Runtime | None  # whose rules hold
     headroom: str  # as the options or the runtime set it
     measured: Mapping[str, str]  # words for the measurements of a device, by its kind
     asked: LlmOptions
@@ -278,7 +280,7 @@ class Planner:
         )
 
     def plans(
-        self, serving: Serving, runtime: ServingRuntime | None, platform: Platform | None = None, *, apart: bool = False
+        self, serving: Serving, runtime: Runtime | None, platform: Platform | None = None, *, apart: bool = False
     ) -> list[ServingPlan]:
         """Return one plan for every case (batch size, degree, experts), on `platform` or all usable devices."""
         goal, batch = self.asked.goal, self.asked.requests.batch
@@ -325,41 +327,41 @@ class Planner:
             f"{host.device_names[0]} alone": alone,
         }
 
-    def _degrees(self, runtime: ServingRuntime | None) -> tuple[int, ...]:
+    def _degrees(self, runtime: Runtime | None) -> tuple[int, ...]:
         """Return the tensor-parallel degrees to try; only 1 to compare with a runtime that has no others."""
         is_compared = runtime is not None and self.runtime is None and not runtime.is_parallel
         return (1,) if is_compared else parse_degrees(self.asked.goal.tensor_parallel)
 
-    def _plan_or_none(self, serving: Serving, runtime: ServingRuntime) -> ServingPlan | None:
+    def _plan_or_none(self, serving: Serving, runtime: Runtime) -> ServingPlan | None:
         """Return the best plan under the rules of a runtime; None if it cannot run the model on these devices."""
         try:
             return fastest(self.plans(serving, runtime))
         except PlacekitError:
             return None
 
-    def _made(
-        self, runtime: ServingRuntime | None, serving: Serving, platform: Platform, **choices: Any
-    ) -> LanguageTask:
-        """Return the task; its costs carry the requests, which exports need."""
+    def _made(self, runtime: Runtime | None, serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+        """Return the task, whose problem says what is served: exports need it."""
         task = self.make(serving, platform, **choices)
         blocks = () if task.description is None else task.description.blocks
-        served: dict[str, Any] = {
-            "runtime": None if runtime is None else runtime.name,
-            "context": serving.context,
-            "sequences": serving.sequences,
-            "batch": serving.batch,
-            "chunk": serving.chunk,
-            "cache_precision": self.asked.weights.cache_precision,
-            "headroom": None if runtime is None else runtime.headroom,
-            "predicting_blocks": sum(block.kind.startswith(PREDICTING) for block in blocks),
-            "cards": [device.name for device in self.machine.devices if not device.is_host],
-        }
-        if task.description is not None:
-            served |= {"further_blocks": task.description.further_in_gguf, "tied": task.description.is_tied}
-        costs = task.problem.costs
-        measured = {"measured": dict(self.measured)} if self.measured else {}
-        costs = costs.replace(provenance={**costs.provenance, "serving": served, **measured})
-        return replace(task, problem=task.problem.replace(costs=costs))
+        served = Served(
+            runtime=None if runtime is None else runtime.name,
+            context=serving.context,
+            sequences=serving.sequences,
+            batch=serving.batch,
+            chunk=serving.chunk,
+            cache_precision=self.asked.weights.cache_precision,
+            headroom=None if runtime is None else runtime.headroom,
+            predicting_blocks=sum(block.kind.startswith(PREDICTING) for block in blocks),
+            further_blocks=0 if task.description is None else task.description.further_in_gguf,
+            tied=task.description is not None and task.description.is_tied,
+            cards=tuple(device.name for device in self.machine.devices if not device.is_host),
+        )
+        problem = task.problem.replace(served=served)
+        if self.measured:
+            costs = problem.costs
+            told = {**costs.provenance, "measured": dict(self.measured)}
+            problem = problem.replace(costs=costs.replace(provenance=told))
+        return replace(task, problem=problem)
 
     def _cases(self, serving: Serving) -> list[LanguageTask]:
         """Return the problems with all sequences in one batch, since memory does not depend on batches."""
@@ -371,10 +373,10 @@ class Planner:
             )
         )  # fmt: skip
 
-    def _rules(self) -> Iterator[tuple[str, ServingRuntime]]:
+    def _rules(self) -> Iterator[tuple[str, Runtime]]:
         """Yield each set of runtimes with equal rules: their names, and one of them."""
-        by_rule: dict[tuple[str, str], list[ServingRuntime]] = {}
-        for runtime in RUNTIMES.values():
+        by_rule: dict[tuple[str, str], list[Runtime]] = {}
+        for runtime in loadable():
             if any(not device.is_host for device in self.machine.devices) or runtime.host != "none":
                 by_rule.setdefault((runtime.host, runtime.goal), []).append(runtime)
         for same in by_rule.values():
@@ -405,7 +407,7 @@ def _refuse_contradictions(asked: LlmOptions) -> None:
 
 
 def usable_memory(
-    machine: Platform, headroom: str | None, runtime: ServingRuntime | None, model: ModelDescription | None
+    machine: Platform, headroom: str | None, runtime: Runtime | None, model: ModelDescription | None
 ) -> tuple[Platform, str]:
     """Return the platform with the memory that a plan may fill, and words for what stays free.
 
@@ -435,7 +437,8 @@ def language_model(
         called_so, make = str(name), partial(model_task, Path(str(name)))
     else:
         described = read_description(name, numbers, precision)
-        if asked.goal.runtime == "megatron":  # it trains the blocks of multi-token prediction with the others
+        runtime = asked.goal.runtime
+        if runtime is not None and get_runtime(runtime).trains_prediction:
             described = described.with_speculative()
         called_so, make = described.name, partial(decoder_task, described)
 

@@ -18,7 +18,8 @@ from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.planning.context import ContextPoint, trained_tokens
 from placekit.language.planning.plan import ServingPlan
 from placekit.language.report import ServingReport
-from placekit.language.runtimes import ServingRuntime
+from placekit.language.runtimes.record import Runtime
+from placekit.language.runtimes.rules import HOSTS
 from placekit.language.task import LanguageTask
 from placekit.language.truth import PUBLISHED, class_of_plan
 from placekit.model.blocks.block_paths import block_numbers
@@ -104,7 +105,7 @@ class Answer:
         """
         plan, serving = self.plan, self.plan.task.serving
         report = plan.report
-        if plan.runtime is None or plan.runtime.name != "llama.cpp" or report is None or serving.batch > 1:
+        if plan.runtime is None or plan.runtime.bench is None or report is None or serving.batch > 1:
             return {}
         told = (
             ("prompt", report.time_to_first_token_s, serving.prompt), ("generated", report.time_per_token_s, 1)
@@ -149,7 +150,9 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
         result_lines(result, with_memory=report is None, space=None if plan.runtime is None else plan.runtime.space),
         fact_lines({"needed": _needed(answer)})
         if report is None
-        else serving_lines(task, report, {"llama-bench": _bench_told(answer)} if answer.bench else {}),
+        else serving_lines(
+            task, report, {str(plan.runtime and plan.runtime.bench): _bench_told(answer)} if answer.bench else {}
+        ),
         _context_table(answer) if answer.points else None,
         _plan_table("experts", answer.experts) if answer.experts else None,
         _plan_table("prefill and decode", answer.phases) if answer.phases else None,
@@ -159,14 +162,8 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     )
 
 
-def _rules_told(runtime: ServingRuntime) -> str:
-    where = {
-        "none": "stages of whole blocks on accelerators",
-        "first": "whole blocks; the CPU has the first ones, and the embedding",
-        "last": "whole blocks; the CPU keeps the last ones, and the first card computes them",
-        "any": "whole blocks on any device",
-    }[runtime.host]
-    return f"{runtime.name}: {where}"
+def _rules_told(runtime: Runtime) -> str:
+    return f"{runtime.name}: {HOSTS[runtime.host][1]}"
 
 
 def _free(answer: Answer) -> dict[str, str]:

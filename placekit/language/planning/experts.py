@@ -20,6 +20,7 @@ from placekit.language.planning.offload import copied_s, is_offloaded
 from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.costs import CostTable
+from placekit.model.served import Served
 from placekit.objectives import SerialLatency
 from placekit.solvers.chain.method import Chain, chain_plan
 
@@ -57,13 +58,13 @@ def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | N
     task = task.with_costs(tables)
     costs = problem.costs
     memory = costs.op_memory_bytes - np.where(hosted, task.weight_bytes, 0.0)
-    served = {**costs.provenance.get("serving", {}), "hosted_blocks": num_blocks}
+    served = replace(problem.served or Served(), hosted_blocks=num_blocks)
     left = None if host.memory_bytes is None else host.memory_bytes - held
     devices = tuple(each.replace(memory_bytes=left) if each.is_host else each for each in platform.devices)
-    told = {**costs.provenance, "serving": served}
     problem = problem.replace(
         platform=platform.replace(devices=devices),
-        costs=task.problem.costs.replace(op_memory_bytes=memory, provenance=told),
+        costs=task.problem.costs.replace(op_memory_bytes=memory),
+        served=served,
     )
     weights = np.where(hosted, 0.0, task.weight_bytes)
     return replace(task, problem=problem, weight_bytes=weights, hosted_blocks=num_blocks, hosted_bytes=held)

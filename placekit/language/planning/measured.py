@@ -27,12 +27,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import get_card
 from placekit.cost_models.sheets.device_table import DeviceSpec
-from placekit.exports.runtime_arguments import ADDRESS, buffer_names
 from placekit.io.reading import parse_json, read_text, validated
 from placekit.language.description import ModelDescription
 from placekit.language.gguf.from_gguf import read_gguf
 from placekit.language.planning.given import Split, given_placement
 from placekit.language.report import serving_report
+from placekit.language.runtimes.device_names import ADDRESS, buffer_names
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import InvalidProblemError, UnknownNameError

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.exports.runtime_arguments import ADDRESS
 from placekit.language.planning.experts import hosting_cases
 from placekit.language.planning.offload import is_offloaded, streamed, with_offload
 from placekit.language.planning.tensor_cut import all_teams, best_teams
 from placekit.language.report import ServingReport, serving_report
-from placekit.language.runtimes import ServingRuntime
+from placekit.language.runtimes import refuse_nodes
+from placekit.language.runtimes.device_names import ADDRESS
+from placekit.language.runtimes.record import Runtime
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, join_labels
 from placekit.language.tensor_parallel import cache_copies, equal_teams, usable_degrees
@@ -54,7 +55,7 @@ class MakeTask(Protocol):
 class ServingPlan:
     """A plan and what it delivers."""
 
-    runtime: ServingRuntime | None  # whose rules it follows; None for no runtime's
+    runtime: Runtime | None  # whose rules it follows; None for no runtime's
     # task, result: the problem that was solved last, and its answer
     task: LanguageTask
     result: Result
@@ -66,7 +67,7 @@ class ServingPlan:
         return 0.0 if self.report is None else self.report.tokens_per_s
 
 
-def plans(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime | None = None) -> list[ServingPlan]:
+def plans(cases: Iterable[LanguageTask], solve: Solve, runtime: Runtime | None = None) -> list[ServingPlan]:
     """Return the plan of every case."""
     found = []
     for task in cases:
@@ -100,7 +101,7 @@ def plan_cases(
     make: MakeTask,
     serving: Serving,
     platform: Platform,
-    runtime: ServingRuntime | None = None,
+    runtime: Runtime | None = None,
     *,
     batch: int | None = None,
     goal: str | None = None,
@@ -137,6 +138,8 @@ def plan_cases(
         The runtime has no device here, a pin is wrong, or a degree that the runtime, the model or the devices lack.
     """
     devices = platform if runtime is None else runtime.devices(platform)
+    if runtime is not None:
+        refuse_nodes(runtime, devices.devices)
     if runtime is not None and not runtime.is_parallel and max(degrees) > 1:
         raise InvalidProblemError(f"{runtime.name} has no tensor parallelism: leave out --tensor-parallel")
     is_latency = (goal or (runtime.goal if runtime else "throughput")) == "latency"
@@ -161,7 +164,7 @@ def _batches(serving: Serving, devices: Platform) -> list[int]:
 
 
 def _in_teams(
-    make: Callable[..., LanguageTask], devices: Platform, runtime: ServingRuntime | None, degrees: Sequence[int]
+    make: Callable[..., LanguageTask], devices: Platform, runtime: Runtime | None, degrees: Sequence[int]
 ) -> Iterator[LanguageTask]:
     """Yield the task once for every way to cut the devices into tensor-parallel teams that must be solved."""
     usable = usable_degrees(devices, degrees)
@@ -187,7 +190,7 @@ def _in_teams(
 
 
 def _with_rules(
-    make: Callable[[Platform], LanguageTask], devices: Platform, runtime: ServingRuntime | None
+    make: Callable[[Platform], LanguageTask], devices: Platform, runtime: Runtime | None
 ) -> Iterator[LanguageTask]:
     """Yield the task once for every way to obey the runtime."""
     rule = "any" if runtime is None else runtime.host

@@ -8,6 +8,11 @@ of multi-token prediction that the file has, although they are loaded for specul
 ``--override-tensor REGEX=BUFFER,...`` moves the tensors whose names match, the first rule that does; a repeated flag
 keeps its last value only. ``--n-cpu-moe N`` keeps the experts of the first N blocks on the CPU. ``--ctx-size`` is that
 of all slots together; ``--fit off`` keeps what was asked for.
+``--ubatch-size`` is 512; layers that are not offloaded are the first ones, and the token embedding is always in host
+memory. Steps of 32 tokens and more are computed on the first card (``op_offload_min_batch_size``), and chunks of a
+prompt overlap on several cards if no layer is on the host (``pipeline_parallel`` of ``llama_context``). Driver and
+context take 0.65 GiB of a card (of 8 GiB 7.6 are usable), and the compute buffer has the logits of a micro-batch: the
+splits of six models whose fate is published fit, or do not, as published.
 """
 
 from __future__ import annotations
@@ -20,13 +25,14 @@ import numpy as np
 
 from placekit.exports.blocks import BlockPlacement, block_placement, refuse_teams
 from placekit.exports.kept import require_kept
-from placekit.exports.rpc import remote_devices
-from placekit.exports.runtime_arguments import RuntimeArguments, buffer_names
+from placekit.language.runtimes.device_names import buffer_names
+from placekit.language.runtimes.record import Launch, Placed, Runtime
+from placekit.language.runtimes.rpc import remote_devices
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
-from placekit.model.platform import Platform
+from placekit.model.served import Served
 
 GGUF_TENSORS: Mapping[str, tuple[str, ...]] = {
     "input_layernorm": ("attn_norm",),
@@ -69,15 +75,15 @@ _CACHE_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0", "int
 _PIN_ATTENTION = " (a block is where its attention is: --pin it in runs; experts may be elsewhere)"
 
 
-def llama_cpp_arguments(
-    graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]
-) -> RuntimeArguments:
-    """Return the arguments of llama.cpp's programs; see :func:`placekit.exports.arguments.runtime_arguments`.
+def write_llama_cpp(runtime: Runtime, placed: Placed) -> Launch:
+    """Return the arguments of llama.cpp's programs.
 
     Raises `UnsupportedProblemError`: a placement that llama.cpp cannot be told.
     """
+    graph, platform, placement, served = placed.graph, placed.platform, placed.placement, placed.served
+    options = runtime.options
     blocks = block_placement(graph)
-    further = int(served.get("further_blocks") or 0)
+    further = served.further_blocks
     refuse_teams("llama.cpp", platform, placement)
     cards = [d for d, device in enumerate(platform.devices) if not device.is_host]
     remote = remote_devices(platform.devices[d] for d in np.unique(placement.device_of_op).tolist())
@@ -108,30 +114,30 @@ def llama_cpp_arguments(
     if chain:
         # blocks of multi-token prediction, which are not placed, and the output follow the last block
         counts[-1] += further + 1
-        offloaded = ["--n-gpu-layers", str(len(homes) - first + further + 1), "--split-mode", "layer"]
+        offloaded = [options["blocks"], str(len(homes) - first + further + 1), options["split_mode"], "layer"]
     else:
-        offloaded = ["--n-gpu-layers", "0"]
+        offloaded = [options["blocks"], "0"]
     follows = {BEFORE: "CPU", BEHIND: buffer[chain[-1]] if chain else "CPU"}
     follows |= {number: buffer[home] for number, home in enumerate(homes)}
     targets = [buffer[int(d)] for d in placement.device_of_op]
-    rules = _rules(graph, blocks, targets, follows, is_tied=bool(served.get("tied")))
+    rules = _rules(graph, blocks, targets, follows, is_tied=served.tied)
     _require_kept(graph, placement, blocks, homes)
     # llama.cpp knows the cards of --device only: one that rules alone name has no block
     named = sorted({d for d in cards if buffer[d] in {target for _, target in rules}} - set(chain))
     used = [*chain, *named]
-    arguments = [*offloaded, "--fit", "off", *_serving(served)]
-    if served.get("hosted_blocks"):
-        arguments += ["--n-cpu-moe", str(served["hosted_blocks"])]
+    arguments = [*offloaded, options["fit"], "off", *_serving(options, served)]
+    if served.hosted_blocks:
+        arguments += [options["hosted"], str(served.hosted_blocks)]
     if remote.addresses:
-        arguments += ["--rpc", ",".join(remote.addresses)]
+        arguments += [options["servers"], ",".join(remote.addresses)]
     if used:
-        arguments += ["--device", ",".join(called[d] for d in used)]
+        arguments += [options["devices"], ",".join(called[d] for d in used)]
     if chain:
-        arguments += ["--tensor-split", ",".join(map(str, [*counts, *(0 for _ in named)]))]
+        arguments += [options["split"], ",".join(map(str, [*counts, *(0 for _ in named)]))]
     if rules:
-        arguments += ["--override-tensor", ",".join(f"{pattern}={target}" for pattern, target in rules)]
+        arguments += [options["tensors"], ",".join(f"{pattern}={target}" for pattern, target in rules)]
     devices = tuple(placement.device_names[d] for d in used)
-    return RuntimeArguments("llama.cpp", {}, tuple(arguments), devices, elsewhere=remote.servers)
+    return Launch(runtime, {}, tuple(arguments), devices, elsewhere=remote.servers)
 
 
 def _rules(
@@ -201,18 +207,20 @@ def _ending(*names: str) -> str:
     return r"(\.|$)" if any(re.fullmatch(r"ssm_[a-z]", name) for name in names) else r"\."
 
 
-def _serving(served: Mapping[str, Any]) -> list[str]:
+def _serving(options: Mapping[str, str], served: Served) -> list[str]:
     """Return the arguments that make llama.cpp hold the cache that was planned."""
     arguments: list[str] = []
-    sequences, context = served.get("sequences"), served.get("context")
-    if sequences and context:
-        arguments += ["-c", str(int(context) * int(sequences)), "-np", str(sequences)]  # its context is all slots' one
-    cache = _CACHE_TYPES.get(str(served.get("cache_precision")))
+    if served.sequences and served.context:  # its context is that of all slots together
+        arguments += [options["all_context"], str(served.context * served.sequences)]
+        arguments += [options["sequences"], str(served.sequences)]
+    cache = _CACHE_TYPES.get(served.cache_precision or "")
     if cache is not None:
-        arguments += ["-ctk", cache, "-ctv", cache]
-        arguments += ["-fa", "on"] if cache.startswith("q") else []  # it quantises values with flash attention only
-    if served.get("chunk"):
-        arguments += ["-ub", str(served["chunk"])]
+        arguments += [options["cache_keys"], cache, options["cache_values"], cache]
+        arguments += (
+            [options["flash_attention"], "on"] if cache.startswith("q") else []
+        )  # it quantises values with flash attention only
+    if served.chunk:
+        arguments += [options["chunk"], str(served.chunk)]
     return arguments
 
 
@@ -255,3 +263,46 @@ def _one_of(names: Sequence[str]) -> str:
     if _EXPERTS.issubset(names):
         names = [*(name for name in names if name not in _EXPERTS), _ALL_EXPERTS]
     return names[0] if len(names) == 1 else f"({'|'.join(names)})"
+
+
+LLAMA_CPP = Runtime(
+    name="llama.cpp",
+    version="build 11434 of October 2026",
+    pages=("tools/server/README.md", "common/arg.cpp", "docs/multi-gpu.md", "tools/rpc/rpc-server.cpp"),
+    host="first",
+    headroom=0.0,
+    reserved_bytes=0.65 * 2.0**30,
+    logit_rows=512,
+    chunk=512,
+    goal="latency",
+    kernels="llama.cpp",
+    offload_tokens=32,
+    overlaps_prompt=True,
+    has_rpc=True,
+    bench="llama-bench",
+    program="llama-server -m {model}",
+    takes_gguf=True,
+    options={
+        "blocks": "--n-gpu-layers",
+        "split_mode": "--split-mode",
+        "split": "--tensor-split",
+        "devices": "--device",
+        "servers": "--rpc",
+        "hosted": "--n-cpu-moe",
+        "tensors": "--override-tensor",
+        "fit": "--fit",
+        "all_context": "-c",
+        "sequences": "-np",
+        "chunk": "-ub",
+        "cache_keys": "-ctk",
+        "cache_values": "-ctv",
+        "flash_attention": "-fa",
+    },
+    write=write_llama_cpp,
+    read=None,
+    not_searched=(
+        "dense feed-forward layers on the host (--n-cpu-ffn)",
+        "single tensors elsewhere than their blocks (--override-tensor)",
+        "the cache on the host (-nkvo)",
+    ),
+)

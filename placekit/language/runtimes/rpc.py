@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from placekit.exports.runtime_arguments import ADDRESS, buffer_names
+from placekit.language.runtimes.device_names import ADDRESS, buffer_names
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, Link, Platform
 

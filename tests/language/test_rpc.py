@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from serving_plans import launch_of
 
 import placekit as pk
-from placekit.exports.arguments import runtime_arguments
-from placekit.exports.rpc import GIGABIT, as_one_machine
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
+from placekit.language.runtimes.rpc import GIGABIT, as_one_machine
 from placekit.language.serving import Phase
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, DirectLink, Platform
@@ -66,14 +66,14 @@ def test_devices_elsewhere_are_accelerators_behind_the_network() -> None:
 def test_names_are_llama_cpp_s() -> None:
     """Devices count over all servers; cards of this machine count alone, and unused servers are not started."""
     seen = as_one_machine(farm())
-    told = runtime_arguments("llama.cpp", GRAPH, seen, placement_on(seen, [0, 1, 1, 3, 2, 4]), {})
+    told = launch_of("llama.cpp", GRAPH, seen, placement_on(seen, [0, 1, 1, 3, 2, 4]))
     assert told.elsewhere == (
         "ggml-rpc-server -H 0.0.0.0 -p 50052 -d CUDA0,ROCm0  # on attic",
         "ggml-rpc-server -H 10.0.0.7 -p 50099 -d CPU  # on 10.0.0.7",
     )
     text = told.command
     assert "--rpc attic:50052,10.0.0.7:50099 --device CUDA0,RPC1,RPC0,RPC2 --tensor-split 2,1,1,2" in text
-    alone = runtime_arguments("llama.cpp", GRAPH, seen, placement_on(seen, [4] * BLOCKS), {})
+    alone = launch_of("llama.cpp", GRAPH, seen, placement_on(seen, [4] * BLOCKS))
     assert alone.elsewhere == ("ggml-rpc-server -H 10.0.0.7 -p 50099 -d CPU  # on 10.0.0.7",)
     assert "--rpc 10.0.0.7:50099 --device RPC0 " in alone.command
 
@@ -85,7 +85,7 @@ def test_rules_name_buffers_by_server() -> None:
     at = placement.device_of_op.copy()
     moved = [op for op, name in enumerate(GRAPH.op_names) if "layers.0." in name and name.endswith("_exps")]
     at[moved] = 4
-    told = runtime_arguments("llama.cpp", GRAPH, seen, pk.Placement(GRAPH.op_names, seen.device_names, at), {})
+    told = launch_of("llama.cpp", GRAPH, seen, pk.Placement(GRAPH.op_names, seen.device_names, at))
     rule = told.arguments[told.arguments.index("--override-tensor") + 1]
     assert rule.endswith("=RPC0[10.0.0.7:50099]")
     assert told.arguments[told.arguments.index("--device") + 1] == "CUDA0,RPC0,RPC1"

@@ -1,0 +1,81 @@
+"""Libraries that take the device of every module: accelerate, OpenVINO, and placekit's own runtime.
+
+References
+----------
+accelerate: modules on ``cpu`` are kept there, and copied to the first card whenever they run; `infer_auto_device_map`
+fills cards first, and transformers leaves 10 % of them free.
+"""
+
+from __future__ import annotations
+
+from placekit.exports.device_map import device_map, device_map_line, module_affinities
+from placekit.language.runtimes.record import Launch, Placed, Runtime
+
+
+def write_device_map(runtime: Runtime, placed: Placed) -> Launch:
+    """Return the device map as a line of Python."""
+    mapped = device_map(placed.graph, placed.platform, placed.placement)
+    return Launch(runtime, code=(device_map_line(mapped),))
+
+
+def write_affinities(runtime: Runtime, placed: Placed) -> Launch:
+    """Return the device string of HETERO and the device of every module as lines of Python."""
+    told = module_affinities(placed.graph, placed.platform, placed.placement)
+    return Launch(runtime, code=(f'device = "{told["device"]}"', device_map_line(told["affinities"], "affinities")))
+
+
+ACCELERATE = Runtime(
+    name="accelerate",
+    version="1.15",
+    pages=("https://huggingface.co/docs/accelerate/concept_guides/big_model_inference",),
+    host="last",
+    headroom=0.10,
+    chunk=None,
+    goal="latency",
+    kernels="general",
+    program=None,
+    options={},
+    write=write_device_map,
+    read=None,
+    exports="device map",
+    is_serial=True,
+    not_searched=("weights on a disk", "parts of blocks on other devices"),
+)
+
+OPENVINO = Runtime(
+    name="openvino",
+    version="2026.4",
+    pages=(
+        "https://docs.openvino.ai/2026/openvino-workflow/running-inference/inference-devices-and-modes/hetero-execution.html",
+    ),
+    host="any",
+    headroom=0.10,
+    chunk=256,
+    goal="latency",
+    kernels="general",
+    program=None,
+    options={},
+    write=write_affinities,
+    read=None,
+    exports="affinities",
+    runs_programs=True,
+    not_searched=("parts of blocks on other devices", "tensor parallelism of its GPU plugin"),
+)
+
+PLACEKIT = Runtime(
+    name="placekit",
+    version="this one",
+    pages=("docs/deploy.md",),
+    host="any",
+    headroom=0.10,
+    chunk=2048,
+    goal="throughput",
+    kernels="general",
+    program=None,
+    options={},
+    write=write_affinities,
+    read=None,
+    exports="affinities",
+    runs_programs=True,
+    not_searched=("parts of blocks on other devices",),
+)

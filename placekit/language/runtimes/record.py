@@ -1,0 +1,174 @@
+"""The record of a runtime, in which everything that placekit knows of it stands, and what starts it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from placekit.language.runtimes.rules import Rules
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.served import Served
+
+PHASES = ("prefill", "decode")
+"""Phases that servers of their own may serve, in this order."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A plan for a runtime: a placement, and what is served."""
+
+    graph: OpGraph
+    platform: Platform
+    placement: Placement
+    served: Served = field(default_factory=Served)
+
+
+@dataclass(frozen=True)
+class PhaseArguments:
+    """What makes a server of a runtime serve one phase only, beside what it is started with in any case."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime(Rules):
+    """Everything that placekit knows of a runtime: rules of its plans, and how it is told a plan.
+
+    Raises `InvalidProblemError`: a part that is empty or out of range; the message names the runtime and the part.
+    """
+
+    version: str  # of the runtime whose documents the record follows
+    pages: tuple[str, ...]  # these documents: files of its sources, or addresses
+    # the command, with {model} and {file} for the settings; None for options that go to a program of the user's
+    program: str | None
+    # name of the option by what it sets. Those of `planned` have the name of a field of `Served`, or "used" for the
+    # share of memory that may be filled; all others are the writer's own
+    options: Mapping[str, str]
+    write: Callable[[Runtime, Placed], Launch]  # raises `UnsupportedProblemError`: a plan that it cannot be told
+    # the inverse of `write`: from a launch, the ops and the devices to the plan; None while there is none
+    read: Callable[[Runtime, Launch, OpGraph, Platform], Placed] | None
+    not_searched: tuple[str, ...]  # what the runtime can do and no plan tries, in words that follow "without"
+    variable: str = ""  # environment variable with the number of blocks of every stage
+    phases: Mapping[str, PhaseArguments] = field(default_factory=dict)  # by phase that a server may be for alone
+    settings: Literal["", "yaml", "toml"] = ""  # format of its settings file; empty if it takes none
+    takes_gguf: bool = False  # True for a GGUF file where others take the folder of a ``config.json``
+    # what an export writes: arguments, or a file by modules
+    exports: Literal["arguments", "device map", "affinities"] = "arguments"
+    runs_programs: bool = False  # True if it runs the ops of a model file, as `placekit export` cuts it
+    is_serial: bool = False  # True if an export for a pipeline is refused: parts run one after another
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_told = self.exports == "arguments"
+        lacking = {
+            "version": not self.version,
+            "pages": not all(self.pages) or not self.pages,
+            "program": self.program is not None and is_told and "{model}" not in self.program,
+            "options": is_told and not self.options,
+            "write": not callable(self.write),
+            "read": self.read is not None and not callable(self.read),
+            "not_searched": not all(self.not_searched),
+            "phases": not set(self.phases) <= set(PHASES),
+        }
+        for part, is_lacking in lacking.items():
+            if is_lacking:
+                raise InvalidProblemError(f"runtime {self.name!r}: {part} is {getattr(self, part)!r}; {_ASKED[part]}")
+
+    @property
+    def has_phases_apart(self) -> bool:
+        """True if prefill and decode may be servers of their own."""
+        return set(self.phases) == set(PHASES)
+
+    def planned(self, served: Served) -> list[str]:
+        """Return the options of what was planned, as far as it is known and the runtime has an option for it."""
+        values = {name: getattr(served, name) for name in ("context", "sequences", "chunk")}
+        values["used"] = None if served.headroom is None else f"{1 - served.headroom:.3g}"
+        told = [(self.options[key], value) for key, value in values.items() if key in self.options]
+        return [part for option, value in told if value is not None for part in (option, str(value))]
+
+
+_ASKED = {
+    "version": "it is that of the runtime whose documents the record follows",
+    "pages": "these documents are named",
+    "program": "it has {model} where the model stands, or is None where options go to a program of the user's",
+    "options": "it has the name of every option that is written, by what the option sets",
+    "write": "it is a function from the record and a plan to a launch",
+    "read": "it is a function from the record, a launch, a graph and a platform to a plan, or None",
+    "not_searched": "each is what the runtime can do and no plan tries",
+    "phases": f"phases are {' and '.join(PHASES)}",
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What starts a runtime, or one of its servers."""
+
+    runtime: Runtime
+    environment: Mapping[str, str] = field(default_factory=dict)  # environment variables
+    arguments: tuple[str, ...] = ()  # arguments of its command
+    # devices of the stages, first to last: start the ranks, or list the devices, in this order
+    devices: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)  # settings that go into a file of the runtime's
+    file: str = "settings.yaml"  # name of that file
+    elsewhere: tuple[str, ...] = ()  # lines that start servers on other machines, before its own
+    code: tuple[str, ...] = ()  # lines of Python, of a runtime that is a library
+
+    @property
+    def command(self) -> str:
+        """As typed in a shell, without the program."""
+        return self._typed("")
+
+    def line(self, model: str) -> str:
+        """Return the whole line as typed in a shell, for a model given by its name or its file.
+
+        A runtime of transformers' models takes the folder of a ``config.json``; llama.cpp takes a GGUF file.
+        """
+        named = shlex.quote(self._as_served(model))
+        return self._typed((self.runtime.program or "").format(model=named, file=self.file))
+
+    def lines(self, model: str) -> tuple[str, ...]:
+        """Return the lines of other machines, the whole line, and those of the settings file; Python of a library."""
+        return self.code or (*self.elsewhere, self.line(model), *self.settings.splitlines())
+
+    def _as_served(self, model: str) -> str:
+        path = Path(model)
+        path = path.parent if path.name == "config.json" else path
+        if not self.runtime.takes_gguf or path.suffix == ".gguf":
+            return str(path)
+        return f"{path.resolve().name}.gguf"
+
+    def _typed(self, program: str) -> str:
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*variables, *filter(None, [program]), *map(shlex.quote, self.arguments)])
+
+    @property
+    def settings(self) -> str:
+        """Lines for the runtime's file; empty if it takes none."""
+        if self.runtime.settings == "toml":
+            tables = [
+                "\n".join([f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())])
+                for table, values in self.config.items()
+            ]
+            return "\n".join(tables)
+        return "\n".join(f"{name}: {json.dumps(value)}" for name, value in self.config.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments as JSON values."""
+        config: dict[str, Any] = {"config": dict(self.config)} if self.config else {}
+        config |= {"elsewhere": list(self.elsewhere)} if self.elsewhere else {}
+        return {
+            "runtime": self.runtime.name,
+            "environment": dict(self.environment),
+            "arguments": list(self.arguments),
+            "devices": list(self.devices),
+            **config,
+        }

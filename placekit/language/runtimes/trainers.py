@@ -1,0 +1,108 @@
+"""Trainers with pipelines of whole blocks: Megatron-LM and torchtitan.
+
+References
+----------
+Megatron-LM: ``--pipeline-model-parallel-layout``, ``E`` embedding, ``t`` block, ``m`` block of multi-token prediction,
+``L`` head and loss, ``x*n`` for n times x, ``|`` between stages (`PipelineParallelLayerLayout.parse_str_to_list`).
+torchtitan: ``parallelism.module_fqns_per_model_part``, a list of module paths per stage.
+"""
+
+from __future__ import annotations
+
+from placekit.language.runtimes.device_names import visible_devices
+from placekit.language.runtimes.record import Launch, Placed, Runtime
+from placekit.language.runtimes.stages import pipeline
+from placekit.model.errors import UnsupportedProblemError
+
+
+def write_megatron(runtime: Runtime, placed: Placed) -> Launch:
+    """Return the options of Megatron's programs."""
+    found, options = pipeline(runtime.name, placed), runtime.options  # it derives replicas from the number of ranks
+    stages, predicting = found.stages, placed.served.predicting_blocks
+    if predicting > len(stages[-1].blocks):
+        raise UnsupportedProblemError(
+            f"{runtime.name} has all {predicting} blocks of multi-token prediction on the last stage"
+        )
+
+    def letters(letter: str, count: int) -> str:
+        return f"{letter}*{count}" if count > 1 else letter * count
+
+    layout = []
+    for at, stage in enumerate(stages):
+        is_last = at == len(stages) - 1
+        more = predicting if is_last else 0  # blocks of multi-token prediction are the last ones, beside the head
+        layout.append("E" * (at == 0) + letters("t", len(stage.blocks) - more) + letters("m", more) + "L" * is_last)
+    # a stage with nothing would shift the ranks; the ends always have embedding and head
+    arguments = (
+        *([options["predicting"], str(predicting)] if predicting else []),
+        options["stages"], str(len(stages)), options["layout"], "|".join(layout), *found.degrees(options["degree"]),
+    )  # fmt: skip
+    devices = found.by_stage()
+    return Launch(runtime, visible_devices(placed.platform, devices, placed.served.cards), arguments, devices)
+
+
+def write_torchtitan(runtime: Runtime, placed: Placed) -> Launch:
+    """Return the options of torchtitan, and its settings."""
+    found, options = pipeline(runtime.name, placed), runtime.options
+    stages, replicas = found.stages, found.replicas
+    parts = [
+        ["tok_embeddings"] * (at == 0)
+        + [f"layers.{block}" for block in stage.blocks]
+        + ["norm", "output"] * (at == len(stages) - 1)
+        for at, stage in enumerate(stages)
+    ]
+    arguments = [options["stages"], str(len(stages))]
+    arguments += [options["replicas"], str(replicas)] if replicas > 1 else []
+    arguments += found.degrees(options["degree"])
+    devices = found.by_stage()  # pp is the outermost dimension, tp the innermost
+    environment = visible_devices(placed.platform, devices, placed.served.cards)
+    config = {"parallelism": {"pipeline_parallel_degree": len(stages), "module_fqns_per_model_part": parts}}
+    return Launch(runtime, environment, tuple(arguments), devices, config)
+
+
+MEGATRON = Runtime(
+    name="megatron",
+    version="sources read in November 2026",
+    pages=("megatron/training/arguments.py", "megatron/core/transformer/moe/README.md"),
+    host="none",
+    headroom=0.10,
+    chunk=None,
+    goal="throughput",
+    kernels="general",
+    is_parallel=True,
+    trains_prediction=True,
+    nodes="torchrun",
+    program=None,
+    options={
+        "stages": "--pipeline-model-parallel-size",
+        "layout": "--pipeline-model-parallel-layout",
+        "degree": "--tensor-model-parallel-size",
+        "predicting": "--mtp-num-layers",
+    },
+    write=write_megatron,
+    read=None,
+    not_searched=("expert parallelism", "interleaved stages", "context parallelism"),
+)
+
+TORCHTITAN = Runtime(
+    name="torchtitan",
+    version="6404b932, with settings in TOML; later ones take Python",
+    pages=("torchtitan/config/job_config.py",),
+    host="none",
+    headroom=0.10,
+    chunk=None,
+    goal="throughput",
+    kernels="general",
+    is_parallel=True,
+    nodes="torchrun",
+    program=None,
+    options={
+        "stages": "--parallelism.pipeline_parallel_degree",
+        "replicas": "--parallelism.data_parallel_replicate_degree",
+        "degree": "--parallelism.tensor_parallel_degree",
+    },
+    settings="toml",
+    write=write_torchtitan,
+    read=None,
+    not_searched=("expert parallelism", "interleaved stages", "sharded data parallelism", "context parallelism"),
+)

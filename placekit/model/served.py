@@ -1,0 +1,40 @@
+"""What a problem is served as, if its samples are requests to a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a plan for a language model holds at a time: what launch lines say beside the places of blocks.
+
+    What is None is not known, and left to the runtime.
+    """
+
+    runtime: str | None = None  # whose rules the plan follows
+    context: int | None = None  # tokens of a sequence that the cache has room for
+    sequences: int | None = None  # in flight
+    batch: int | None = None  # sequences that take a step together
+    chunk: int | None = None  # prompt tokens of a step
+    cache_precision: str | None = None  # a name of `placekit.language.decoder.BITS`
+    headroom: float | None = None  # share of a card's memory that stays free
+    predicting_blocks: int = 0  # blocks of multi-token prediction that are placed with the others
+    further_blocks: int = 0  # such blocks of the file that are not placed
+    hosted_blocks: int = 0  # first blocks whose experts the host computes
+    tied: bool = False  # True if the head is the embedding
+    cards: tuple[str, ...] = ()  # all accelerators of the machine, in the order in which it numbers them
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` gave; keys of other versions are left out."""
+        known = {each.name for each in fields(cls)}
+        told = {name: value for name, value in data.items() if name in known and value is not None}
+        return cls(**{**told, "cards": tuple(told.get("cards", ()))})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values, without those that say nothing."""
+        told = asdict(self) | {"cards": list(self.cards)}
+        return {each.name: told[each.name] for each in fields(self) if getattr(self, each.name) != each.default}
