@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # --no-compile: of 18,000 modules a few thousand are imported, which Python compiles then
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 
-.PHONY: help links venv demo unet-split figures docs test test-slow lint format types tests coverage dist smoke compile tables fuzz mutants kernels clean
+.PHONY: help links venv demo unet-split figures docs test test-slow lint format types tests coverage dist smoke compile tables rooms fuzz mutants kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -118,6 +118,9 @@ docs: venv  ## the documentation as a site, build/site/index.html; broken links 
 
 tables: venv  ## print the tables of the pages anew, from the rows in benchmarks/rows/
 	$(BIN)/python docs/tables.py
+
+rooms: venv  ## write the tables of the rooms and their picture from the code: CONTRIBUTING.md, docs/contributing/rooms.svg
+	$(BIN)/python docs/rooms.py
 
 fuzz: venv  ## SOLVES=10000 from SEED=0 of random problems by every method, all claims checked; MINUTES=10 of broken files through commands
 	@status=0; \

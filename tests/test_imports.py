@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -160,25 +161,29 @@ def test_products_are_leaves() -> None:
     assert not wrong
 
 
-def test_no_circle_of_rooms() -> None:
+def rooms() -> ModuleType:
+    """Return the module that writes the tables and the picture of the rooms."""
+    spec = spec_from_file_location("rooms", ROOT / "docs" / "rooms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("inside", ["", "solvers"])
+def test_no_circle_of_rooms(inside: str) -> None:
     """Also none that only type checkers see. Commands of a product belong to the command line."""
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    for path in source_files():
-        relative = path.relative_to(ROOT).as_posix()
-        parts = relative.removeprefix("placekit/").split("/")
-        own = "cli" if "commands" in parts else parts[0].removesuffix(".py")
-        for module in imported_modules(path):
-            names = module.split(".")
-            if names[0] == "placekit" and len(names) > 1 and own not in ("__init__", "__main__"):
-                graph.add_edge(own, "cli" if "commands" in names else names[1])
-    graph.remove_edges_from([*nx.selfloop_edges(graph), *SIDEWAYS])
-    assert len(graph) > 15
+    graph = rooms().graph_of_rooms(inside)
+    assert len(graph) > 10
     assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
 
 
-SIDEWAYS = {
-    ("cost_models", "runtime"),  # what a handover costs is measured with the pipeline itself
-}
+def test_tables_and_picture_of_the_rooms_are_current() -> None:
+    """``make rooms`` writes them anew, from docstrings and imports."""
+    written = rooms()
+    for path, updated in ((written.PAGE, written.updated_page), (written.PICTURE, written.updated_picture)):
+        assert updated(path.read_text()) == path.read_text(), f"{path.name}: run `python docs/rooms.py`"
 
 
 MOST_MODULES = 14
