@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from placekit.cli.command_table import COMMANDS
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH, with_options
 from placekit.interrupts import disarm
-from placekit.model.errors import UnknownNameError, did_you_mean
+from placekit.model.errors import PluginError, UnknownNameError, did_you_mean
 
-COMMANDS = {
-    "devices": "List devices, CPU cores and memory of this machine.",
-    "profile": "Measure what every op of a model costs on each device.",
-    "calibrate": "Fit the costs of a model to a few measured splits.",
-    "problem": "Write what `solve` would solve to one file.",
-    "solve": "Place the ops of a model, and prove how good the placement is.",
-    "learn": "Train a policy that places a model, or one for any model.",
-    "llm": "Plan how to serve a language model over unequal devices.",
-    "train-plan": "Plan the training of a model on many equal devices.",
-    "time": "Run a placement, and compare it with the runtime's own ways.",
-    "export": "Write a placed model for OpenVINO, torch, vLLM and others.",
-    "show": "Show any file of placekit as tables, JSON or a figure.",
-    "explain": "Explain a result: bottleneck, cuts, moves, constraints.",
-    "verify": "Check a result and its bound without trusting the method.",
-    "bench": "Run a suite of benchmarks; finished cases are kept.",
-    "report": "Write the report of a benchmark, or print one table.",
-    "methods": "List the methods, or the parameters of one of them.",
-    "zoo": "Build a real architecture with random weights.",
-    "warm-up": "Compile all kernels, so that no first solve waits for them.",
-}
-"""Every command, which is the function of that name, and what it does."""
-MODULES = {
-    **dict.fromkeys(("profile", "calibrate", "time"), "cli.commands.measure"),
-    "problem": "cli.inputs.task",
-    "llm": "language.commands.llm",
-}
-"""Modules of commands elsewhere; any other command is in ``cli.commands``, in the module of its name."""
 FIRST = {
     "placekit devices": "see this machine",
     "placekit zoo resnet50 -o resnet50.xml": "make a model",
@@ -83,12 +56,8 @@ class TableOfCommands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """Return a command; None if there is none of that name."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
-            name = cmd_name.replace("-", "_")
             alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-            command = with_options(
-                getattr(import_module(f"placekit.{MODULES.get(cmd_name, f'cli.commands.{name}')}"), name)
-            )
-            alone.command(cmd_name, cls=PanelCommand)(command)
+            alone.command(cmd_name, cls=PanelCommand)(with_options(COMMANDS[cmd_name].load()))
             self.commands[cmd_name] = typer.main.get_command(alone)
         return self.commands.get(cmd_name)
 
@@ -101,9 +70,19 @@ class TableOfCommands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the table."""
-        for heading, rows in (("Commands", COMMANDS), ("First commands to try", FIRST)):
+        for heading, rows in (
+            ("Commands", {name: _summary(name) for name in COMMANDS}),
+            ("First commands to try", FIRST),
+        ):
             with formatter.section(heading):
                 formatter.write_dl(list(rows.items()), col_max=60)
+
+
+def _summary(command: str) -> str:
+    try:
+        return COMMANDS[command].summary
+    except PluginError:  # its own call says why
+        return "Of a package that cannot be loaded."
 
 
 def usage_error_line(error: Any) -> str:

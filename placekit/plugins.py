@@ -99,19 +99,23 @@ def _of(point: EntryPoint) -> str:
     return f"plugin {(point.dist.name if point.dist else point.value)!r}"
 
 
+def whose(point: EntryPoint) -> str:
+    """Return words for an entry point and its package, for the beginning of a message."""
+    return f"{_of(point)}: its entry point '{point.name} = {point.value}'"
+
+
 def load_class(point: EntryPoint, what: str, check: Callable[[Any, str], object]) -> Any:
     """Return the class of an entry point, which `check` refuses by an `InvalidProblemError` if it is no `what`.
 
     Raises `PluginError`: it cannot be imported, is refused, or calls itself otherwise than the entry point.
     """
     brought = load(point)
-    whose = f"{_of(point)}: its entry point '{point.name} = {point.value}'"
     try:
-        check(brought, whose)
+        check(brought, whose(point))
     except InvalidProblemError as error:
         raise PluginError(str(error)) from None
     if brought.name != point.name:
-        raise PluginError(f"{whose}: the {what} calls itself {brought.name!r}; the two names must agree")
+        raise PluginError(f"{whose(point)}: the {what} calls itself {brought.name!r}; the two names must agree")
     return brought
 
 
@@ -124,6 +128,5 @@ def load(point: EntryPoint) -> Any:
         return point.load()
     except Exception as error:  # whatever a stranger's module raises
         raise PluginError(
-            f"{_of(point)}: its entry point '{point.name} = {point.value}' in {point.group} cannot be loaded: "
-            f"{type(error).__name__}: {error}"
+            f"{whose(point)} in {point.group} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

@@ -134,6 +134,27 @@ def test_a_source_says_itself_what_it_is() -> None:
     assert not asking
 
 
+PRODUCTS = ("language", "training", "learned", "benchmarks", "solvers.training_plan")
+
+
+def test_the_command_line_knows_no_product() -> None:
+    """Language models, training plans, learned placers and benchmarks bring their commands by a table."""
+    wrong = [
+        f"{path.relative_to(ROOT).as_posix()} imports {module}"
+        for path in sorted((ROOT / "cli").rglob("*.py"))
+        if path.name != "export.py"  # it writes for the runtimes of language models, too
+        for module in sorted(imported_modules(path))
+        if module.removeprefix("placekit.").startswith(PRODUCTS)
+    ]
+    assert not wrong
+    code = (
+        "import sys; from placekit.cli.command_table import COMMANDS;"
+        f"assert not [name for name in sys.modules if name.removeprefix('placekit.').startswith({PRODUCTS})];"
+        "[command.load() for command in COMMANDS.values()]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 LEAVES = {
     "language": (),
     "training": ("solvers/training_plan/",),  # the methods of this product

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from placekit.advice.changes import WhatIf
 from placekit.advice.explain import Explanation, Move
 from placekit.advice.explain import explain as explain_answer
 from placekit.advice.worth import Worth
-from placekit.cli.console import print_json, print_line, tell
+from placekit.cli.console import tell
 from placekit.cli.inputs.answers import answered_problem, result_file
 from placekit.cli.inputs.task import TaskOptions
 from placekit.cli.options import JsonOption, QuestionArgument
@@ -26,13 +27,15 @@ from placekit.cli.output.verdicts import verdict_lines
 from placekit.cli.parameters import SEARCH, option
 from placekit.io.files.detect import kind_of_file
 from placekit.io.files.result_json import read_result
-from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_list
 from placekit.model.sizes import format_bytes, format_seconds
 from placekit.model.teams import JOINT
 from placekit.solve.result import SOLVER_TOLERANCE
-from placekit.solve.stop import MaxRuntime, relative_gap
+from placekit.solve.stop import relative_gap
+
+EXPLAINED = {"training-plan": "placekit.training.commands.shown:explain_training"}
+"""What explains files of a product, by their kind."""
 
 
 def explain(
@@ -48,8 +51,9 @@ def explain(
     placekit keeps the problem of every result that was solved on this machine. For other results give the model, and
     the options of `placekit solve` that shaped the problem; both are checked.
     """
-    if kind_of_file(file) == "training-plan":
-        _explain_training(file, model, time_limit, as_json=as_json)
+    own = EXPLAINED.get(kind_of_file(file))
+    if own is not None:
+        pkgutil.resolve_name(own)(file, model, time_limit, as_json=as_json)
         return
     file = result_file(file)
     result = read_result(file)
@@ -57,40 +61,6 @@ def explain(
     with StepBar() as bar:
         found = explain_answer(problem, result, time_limit_s=time_limit, on_step=bar)
     tell(as_json, found.to_dict(), explanation_parts(found, problem))
-
-
-def _explain_training(plan: Path, source: Path | None, time_limit_s: float, *, as_json: bool) -> None:
-    """Explain a training plan; `source` is its problem file or named transformer.
-
-    Machine and batch are those of the plan; questions are asked without restrictions.
-    """
-    from placekit.cli.commands.train_plan import TrainingOptions, read_training
-    from placekit.solvers.training_plan.solve import solve_plan
-    from placekit.training.evaluate import evaluate_plan
-    from placekit.training.explain import explain_plan
-    from placekit.training.plan_json import read_plan
-
-    result = read_plan(plan)
-    if source is None:
-        raise InvalidProblemError(f"{plan}: give the file or the transformer that it plans after it")
-    problem, _ = read_training(source, TrainingOptions())
-    problem = problem.replace(
-        num_devices=result.num_devices,
-        memory_bytes=result.memory_bytes,
-        bandwidth_bytes_per_s=result.bandwidth_bytes_per_s,
-        num_microbatches=result.num_microbatches,
-    )
-    if result.plan is not None:
-        judged = evaluate_plan(problem, result.plan)
-        if judged.objective is None or abs(judged.objective - (result.objective or 0.0)) > 1e-9 * judged.objective:
-            raise InvalidProblemError(f"{plan}: it is no plan of {source}: the judge says {judged.objective} s for it")
-    stop = MaxRuntime(time_limit_s)
-    told = explain_plan(problem, result, (lambda p: solve_plan(p, stop=stop)) if time_limit_s > 0 else None)
-    if as_json:
-        print_json({"plan": str(plan), "explanation": told})
-    else:
-        for line in told:
-            print_line(f"- {line}")
 
 
 MAX_CUTS = 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -16,7 +17,6 @@ from placekit.cli.inputs.kept_problems import kept_problem
 from placekit.cli.inputs.platforms import devices_named
 from placekit.cli.inputs.task import read_placed, read_source
 from placekit.cli.options import JsonOption
-from placekit.cli.output.plot_training_plan import plot_training_plan
 from placekit.cli.output.views import View, view_file
 from placekit.cli.parameters import option
 from placekit.io.atomic import write_text
@@ -31,14 +31,14 @@ from placekit.plotting.canvas import figure_of, save_figure
 from placekit.plotting.graph_page import graph_page
 from placekit.plotting.plot_graph import draw_graph
 from placekit.plotting.plot_pipeline import plot_pipeline
-from placekit.plotting.plot_result import plot_result
 from placekit.plotting.plot_schedule import plot_schedule
-from placekit.solve.result import Result
-from placekit.training.plan_json import TrainingPlanModel
-from placekit.training.schedule import SCHEDULES, simulate_step, step_as_result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+SCHEMAS = {"training-plan": "placekit.training.plan_json:TrainingPlanModel"}
+"""Models of files of a product, by their kind."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,12 @@ class Figures:
         """Draw and write the requested figures; return the files by kind."""
         wanted = {"plot": self.plot, "gantt": self.gantt, "trace": self.trace}
         files = {name: path for name, path in wanted.items() if path is not None}
-        if files and view.result is None and view.plan is None:
+        if files and not view.has_answer:
             raise InvalidFileError(f"{file}: --{next(iter(files))} needs a result; this is another kind of file")
-        if files and view.plan is not None and view.plan.plan is None:
-            told = f"{view.plan.problem_name!r} has status {view.plan.status}"
-            raise InvalidProblemError(f"{told}: there is no plan to draw")
         for name, path in files.items():
             check_writable(path)
             if name == "trace":
-                write_trace(self._timed(view), path)
+                write_trace(view.timed(self.schedule), path)
             else:
                 save_figure(self._drawn(name, file, view), path)
         if self.graph is not None:
@@ -76,25 +73,13 @@ class Figures:
         return files
 
     def _drawn(self, what: str, file: Path, view: View) -> Figure:
-        """Draw a result or a plan (``plot``), or its schedule (``gantt``)."""
-        if view.plan is not None and what == "plot":
-            return figure_of(plot_training_plan(view.plan))
-        timed = self._timed(view)
+        """Draw an answer (``plot``), or its schedule (``gantt``)."""
         if what == "plot":
-            return plot_result(timed)
-        if view.plan is None and timed.objective_name == "throughput":
+            return view.plot()
+        timed = view.timed(self.schedule)
+        if timed.objective_name == "throughput":
             return figure_of(plot_pipeline(timed, _graph_of(file, self.of)[0]))
         return figure_of(plot_schedule(timed))
-
-    def _timed(self, view: View) -> Result:
-        """Return a result, or one step of a plan for as many microbatches as show its pipeline filling and draining."""
-        plan = view.plan
-        if plan is None:
-            assert view.result is not None
-            return view.result
-        rounds = 2 if self.schedule == "interleaved" else 3
-        num_shown = min(plan.num_microbatches, rounds * sum(load.data_degree for load in plan.stages))
-        return step_as_result(plan, simulate_step(plan.stages, num_shown, self.schedule))
 
 
 def show(
@@ -113,12 +98,12 @@ def show(
 ) -> None:
     """Show a file as tables and bars, as JSON, or as a figure."""
     if schema is not None:
-        is_plan = schema == "training-plan"
-        print_json(TrainingPlanModel.model_json_schema(by_alias=True) if is_plan else json_schema(schema))
+        own = pkgutil.resolve_name(SCHEMAS[schema]) if schema in SCHEMAS else None
+        print_json(json_schema(schema) if own is None else own.model_json_schema(by_alias=True))
         return
     if file is None:
         raise InvalidProblemError("show needs a FILE, or --schema KIND")
-    check_names("--schedule", [figures.schedule], SCHEDULES)
+    check_names("--schedule", [figures.schedule], ("1f1b", "gpipe", "interleaved"))
     view = view_file(file)
     files = figures.draw(file, view)
     written = {"files": {name: str(path) for name, path in files.items()}} if files else {}

@@ -14,8 +14,6 @@ from placekit.advice.alternatives import WITH_PINNED, form_of
 from placekit.advice.verdict import verdict
 from placekit.cli.inputs.task import TaskOptions, read_task
 from placekit.io.files.detect import kind_of_file
-from placekit.language.planning.plan import ServingPlan, first_card
-from placekit.language.report import serving_report
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
@@ -60,22 +58,6 @@ def with_verdict(result: Result, problem: Problem, whole: Problem | None = None)
     if result.gap is not None and result.gap <= result.tolerance:
         result = replace(result, status=Status.OPTIMAL, stop_reason=StopReason.PROVED)
     return replace(result, verdict=verdict(problem, result, whole))
-
-
-def settled(plan: ServingPlan) -> ServingPlan:
-    """Return a plan with its verdict: a simpler placement that is exactly as good is told with what it delivers.
-
-    With the phases apart, or with experts on the host, no single device is a plan. Costs of steps that the first card
-    computes for the host hold for cards of one kind only.
-    """
-    task, found = plan.task, plan.result
-    if task.undivided is not None or task.hosted_blocks:
-        return plan
-    result = with_verdict(found, task.problem)
-    if task.first_kind is not None and first_card(task, result.placement) not in (None, task.first_kind):
-        return replace(plan, result=replace(found, verdict=verdict(task.problem, found)))
-    report = None if result.placement is None else serving_report(task, result.placement)
-    return replace(plan, result=result, report=report)
 
 
 def _as_good(result: Result, problem: Problem, told: Verdict) -> Placement | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import RenderableType
@@ -14,15 +15,13 @@ from rich.console import RenderableType
 from placekit.cli.output.facts import cost_facts, median_spread, model_facts, problem_facts
 from placekit.cli.output.render import (
     choice_lines,
-    evidence_facts,
     fact_lines,
     paragraphs,
     plain_table,
     platform_table,
     result_lines,
-    violation_lines,
 )
-from placekit.cli.output.units import format_count, format_ms, format_share, format_time
+from placekit.cli.output.units import format_count, format_ms, format_share
 from placekit.io.files.costs_json import costs_from_model, costs_to_dict
 from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.npz_arrays import unpack_arrays
@@ -37,10 +36,11 @@ from placekit.model.costs import CostTable
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes
 from placekit.model.teams import JOINT
-from placekit.solve.result import Result, Status
-from placekit.training.piper_json import piper_to_dict, read_piper
-from placekit.training.plan_json import read_plan
-from placekit.training.result import PlanResult
+from placekit.plotting.plot_result import plot_result
+from placekit.solve.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,41 @@ class View:
     document: Mapping[str, Any]
     parts: list[RenderableType]
     result: Result | None = None
-    plan: PlanResult | None = None
+
+    @property
+    def has_answer(self) -> bool:
+        """True if there are loads and a schedule to draw."""
+        return self.result is not None
+
+    def timed(self, schedule: str) -> Result:  # noqa: ARG002  # views of a product may have several
+        """Return the result whose schedule is drawn."""
+        assert self.result is not None
+        return self.result
+
+    def plot(self) -> Figure:
+        """Draw loads and progress."""
+        assert self.result is not None
+        return plot_result(self.result)
+
+
+_TRAINING = "placekit.training.commands.shown"
+VIEWED = {"training-plan": f"{_TRAINING}:view_plan", "training-problem": f"{_TRAINING}:view_training"}
+"""What makes a view of files of a product, by their kind."""
 
 
 def view_file(path: Path) -> View:
-    """Return the view of a file of any kind."""
+    """Return the view of a file of any kind; files of a product have views there."""
     views: Mapping[str, Callable[[Path], View]] = {
         "result": _view_result,
         "placement": _view_placement,
-        "training-plan": _view_plan,
-        "training-problem": _view_training,
         "costs": _view_costs,
         "platform": _view_platform,
         "model": _view_model,
     }
     kind = kind_of_file(path)
+    if kind in VIEWED:
+        found: View = pkgutil.resolve_name(VIEWED[kind])(path)
+        return found
     problem = problem_of_file(path, kind)
     return views[kind](path) if problem is None else _view_problem(problem)
 
@@ -74,23 +94,6 @@ def _view_result(path: Path) -> View:
     compared = choice_lines(result) if "compared" in result.info else None
     parts = paragraphs(fact_lines({"model": result.problem_name}), result_lines(result), compared)
     return View(result.to_dict(), list(parts), result)
-
-
-def _view_plan(path: Path) -> View:
-    plan = read_plan(path)
-    return View(plan.to_dict(), list(plan_parts(plan)), plan=plan)
-
-
-def _view_training(path: Path) -> View:
-    problem = read_piper(path)
-    facts = {
-        "model": f"{problem.name}, {problem.num_layers} layers, {len(problem.edges)} edges (training problem)",
-        "tensor degrees": ", ".join(map(str, problem.tensor_degrees)),
-        "machine": f"{problem.num_devices} devices, {format_bytes(problem.memory_bytes)} each, "
-        f"{format_bytes(problem.bandwidth_bytes_per_s)}/s",
-        "microbatches": str(problem.num_microbatches),
-    }
-    return View(piper_to_dict(problem), [fact_lines(facts)])
 
 
 def _view_placement(path: Path) -> View:
@@ -217,52 +220,3 @@ def _view_model(path: Path) -> View:
         "op_types": dict(most),
     }
     return View(document, [fact_lines(model_facts(source)), "", table])
-
-
-def plan_parts(result: PlanResult) -> Iterator[RenderableType]:
-    """Return the parts of a plan: machine, stages, objective, bound; or the reason for no plan."""
-    assumptions = result.info.get("assumptions")
-    machine = (
-        f"{format_count(result.num_devices, 'device')}, {format_bytes(result.memory_bytes)} each, "
-        f"{format_bytes(result.bandwidth_bytes_per_s)}/s, {format_count(result.num_microbatches, 'microbatch', 'es')}"
-    )
-    facts = evidence_facts(result, "training-plan", "plan")
-    if result.objective:
-        batch = format_time(result.objective * result.num_microbatches)
-        facts["objective"] = f"{facts['objective']} per microbatch, {batch} per batch"
-    step = result.info.get("step")
-    if step is not None:
-        told = f"{step['schedule']}: {format_time(step['step_s'])}, {format_share(step['bubble'])} of it idle (bubble)"
-        facts["step"] = f"{told}; bound {format_time(step['bound_s'])}, gap {format_share(step['gap'])}"
-        if step["over_memory"]:
-            facts["memory"] = f"{step['schedule']} holds more than the limit on {', '.join(step['over_memory'])}"
-    yield from paragraphs(
-        ["assumed:", *(f"- {told}" for told in assumptions)] if assumptions else None,
-        fact_lines({"model": f"{result.problem_name}, {len(result.layer_names)} layers", "machine": machine}),
-        None if result.plan is None else _plan_table(result),
-        fact_lines(facts),
-    )
-    if result.violations:
-        yield (
-            "infeasible because:" if result.status is Status.INFEASIBLE else "the nearest plan that was found breaks:"
-        )
-        yield from violation_lines(result.violations)
-
-
-def _plan_table(result: PlanResult) -> RenderableType:
-    assert result.plan is not None
-    table = plain_table("stage", "layers", "data", "tensor", "load ms", "in flight", "memory")
-    table.add_column("choices", overflow="fold", min_width=30)
-    for at, (stage, load) in enumerate(zip(result.plan.stages, result.stages, strict=True)):
-        counts = Counter(result.choice_names[v] for v in stage.layers)
-        table.add_row(
-            str(at),
-            str(len(stage.layers)),
-            str(stage.data_degree),
-            str(stage.tensor_degree),
-            f"{load.load_s * 1e3:.5g}",
-            str(load.in_flight),
-            format_bytes(load.memory_bytes),
-            ", ".join(f"{count} {name}" for name, count in counts.items()),
-        )
-    return table

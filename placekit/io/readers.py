@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from placekit.model.errors import PluginError
-from placekit.plugins import OpenTable, load
+from placekit.plugins import OpenTable, load, whose
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -77,9 +77,10 @@ OTHER_KINDS = ("model", "costs", "placement", "result", "training-problem", "tra
 
 def _load(point: EntryPoint) -> Reader:
     brought = load(point)
-    if not isinstance(brought, Reader) or point.name in OTHER_KINDS:
-        why = f"a reader cannot be called so: {point.name}" if isinstance(brought, Reader) else "it is no Reader"
-        raise PluginError(f"the entry point '{point.name} = {point.value}' in placekit.readers: {why}")
+    if not isinstance(brought, Reader):
+        raise PluginError(f"{whose(point)} is no placekit.io.readers.Reader")
+    if point.name in OTHER_KINDS:
+        raise PluginError(f"{whose(point)}: a kind of files is called {point.name!r}; the reader needs another name")
     return brought
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from placekit.cli.help_pages import COMMANDS
+from placekit.cli.command_table import COMMANDS
 
 Call = Callable[..., Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from limits import seconds_to_end
 
-from placekit.cli.help_pages import COMMANDS
+from placekit.cli.command_table import COMMANDS
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH
 
 Call = Callable[..., Any]
@@ -169,8 +169,8 @@ def test_usage_errors_are_one_line_that_names_object_and_value(
 def test_summaries_of_commands_fit_a_line(placekit: Call) -> None:
     """At 80 columns no summary is broken or cut, and three commands to try stand below them."""
     shown = placekit("--help").stdout.splitlines()
-    for name, summary in COMMANDS.items():
-        assert f"  {name:<12}{summary}" in shown
+    for name, command in COMMANDS.items():
+        assert f"  {name:<12}{command.summary}" in shown
     assert sum(line.startswith("  placekit ") for line in shown) == 3
 
 

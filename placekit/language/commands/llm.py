@@ -22,12 +22,12 @@ from placekit.cli.inputs.task import PinOption, parse_pins
 from placekit.cli.options import JsonOption, OptionsFile, SearchOptions, exit_code, output_option
 from placekit.cli.output.files import OutputFiles
 from placekit.cli.output.progress import SolveLine
-from placekit.cli.output.verdicts import settled
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import KERNELS
 from placekit.io.files.problem_json import write_problem
 from placekit.language.commands.serving_parts import Answer, answer_parts, model_told
+from placekit.language.commands.settled import settled
 from placekit.language.decoder import BITS, DECODERS
 from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.model import model_task

@@ -29,12 +29,12 @@ from placekit.cli.options import (
     parse_params,
 )
 from placekit.cli.output.files import OutputFiles
-from placekit.cli.output.progress import LearnLine
 from placekit.cli.output.render import fact_lines
 from placekit.cli.output.units import format_count, format_time
 from placekit.cli.output.verdicts import all_cores_problem, with_verdict
 from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.io.files.detect import kind_of_file
+from placekit.learned.commands.learn_line import LearnLine
 from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.solve.registry import METHODS, get_method
 from placekit.solve.result import Result

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
+from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, refuse_overwriting, tell
 from placekit.cli.options import JsonOption, SearchOptions, exit_code, output_option
 from placekit.cli.output.progress import SolveLine
-from placekit.cli.output.views import plan_parts
+from placekit.cli.output.render import evidence_facts, fact_lines, paragraphs, plain_table, violation_lines
+from placekit.cli.output.units import format_count, format_share, format_time
 from placekit.cli.parameters import OBJECTIVE, PLATFORM, option
 from placekit.io.files.platform_toml import parse_memory
 from placekit.model.errors import InvalidProblemError
+from placekit.model.sizes import format_bytes
+from placekit.solve.result import Status
 from placekit.solvers.training_plan.solve import plan_method, solve_plan
 from placekit.training.piper_json import read_piper
 from placekit.training.plan_json import write_plan
 from placekit.training.problem import Restrictions, TrainingProblem
+from placekit.training.result import PlanResult
 from placekit.training.schedule import best_by_step
 from placekit.training.transformer import is_transformer, transformer_problem
 
@@ -101,3 +108,52 @@ def read_training(source: Path, options: TrainingOptions) -> tuple[TrainingProbl
     if options.accelerator is not None:
         raise InvalidProblemError(f"--accelerator goes with a named transformer; {source} has its own costs")
     return read_piper(source, **options.changes()), []
+
+
+def plan_parts(result: PlanResult) -> Iterator[RenderableType]:
+    """Return the parts of a plan: machine, stages, objective, bound; or the reason for no plan."""
+    assumptions = result.info.get("assumptions")
+    machine = (
+        f"{format_count(result.num_devices, 'device')}, {format_bytes(result.memory_bytes)} each, "
+        f"{format_bytes(result.bandwidth_bytes_per_s)}/s, {format_count(result.num_microbatches, 'microbatch', 'es')}"
+    )
+    facts = evidence_facts(result, "training-plan", "plan")
+    if result.objective:
+        batch = format_time(result.objective * result.num_microbatches)
+        facts["objective"] = f"{facts['objective']} per microbatch, {batch} per batch"
+    step = result.info.get("step")
+    if step is not None:
+        told = f"{step['schedule']}: {format_time(step['step_s'])}, {format_share(step['bubble'])} of it idle (bubble)"
+        facts["step"] = f"{told}; bound {format_time(step['bound_s'])}, gap {format_share(step['gap'])}"
+        if step["over_memory"]:
+            facts["memory"] = f"{step['schedule']} holds more than the limit on {', '.join(step['over_memory'])}"
+    yield from paragraphs(
+        ["assumed:", *(f"- {told}" for told in assumptions)] if assumptions else None,
+        fact_lines({"model": f"{result.problem_name}, {len(result.layer_names)} layers", "machine": machine}),
+        None if result.plan is None else _plan_table(result),
+        fact_lines(facts),
+    )
+    if result.violations:
+        yield (
+            "infeasible because:" if result.status is Status.INFEASIBLE else "the nearest plan that was found breaks:"
+        )
+        yield from violation_lines(result.violations)
+
+
+def _plan_table(result: PlanResult) -> RenderableType:
+    assert result.plan is not None
+    table = plain_table("stage", "layers", "data", "tensor", "load ms", "in flight", "memory")
+    table.add_column("choices", overflow="fold", min_width=30)
+    for at, (stage, load) in enumerate(zip(result.plan.stages, result.stages, strict=True)):
+        counts = Counter(result.choice_names[v] for v in stage.layers)
+        table.add_row(
+            str(at),
+            str(len(stage.layers)),
+            str(stage.data_degree),
+            str(stage.tensor_degree),
+            f"{load.load_s * 1e3:.5g}",
+            str(load.in_flight),
+            format_bytes(load.memory_bytes),
+            ", ".join(f"{count} {name}" for name, count in counts.items()),
+        )
+    return table

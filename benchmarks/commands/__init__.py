@@ -1,0 +1,1 @@
+"""Commands ``placekit bench`` and ``report``."""

@@ -1,0 +1,1 @@
+"""Command ``placekit train-plan``, and how its files are shown and explained."""
