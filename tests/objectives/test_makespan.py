@@ -339,3 +339,10 @@ def test_problem_and_result_survive_their_files(
     if result.schedule is not None:
         assert again.schedule is not None
         assert again.schedule.to_dict() == result.schedule.to_dict()
+
+
+def test_steps_number_the_starts(makespan: pk.Problem) -> None:
+    """From 0 on, in the order in which ops start, whatever chooses among those that are ready."""
+    instance, device = instance_of(makespan), [1, 1, 2, 1]
+    for run in (simulate(instance, device, [0, 0, 0, 0]), simulate_fifo(instance, device)):
+        assert run.step_of_op.tolist() == np.argsort(np.argsort(run.start_s, kind="stable")).tolist()
