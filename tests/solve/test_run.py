@@ -236,3 +236,6 @@ def test_settling_on_an_answer(diamond: pk.Problem) -> None:
     run.settle_on(pk.Placement.of(diamond, CPU))
     assert [line.objective for line in run.trace] == [4.0, 16.0]
     assert (run.objective, run.evaluations) == (16.0, 2)
+    with pytest.raises(InvalidProblemError, match="the answer to problem 'diamond' breaks: "):
+        run.settle_on(pk.Placement.of(diamond, [1, 0, 0, 1]))
+    assert run.objective == 16.0
