@@ -47,13 +47,14 @@ def runs_below(exact: ExactProblem, below: Fraction | None) -> bool | None:
     if chain is None:
         return None
     most = None if below is None else below / exact.tick
-    reaches = RunProgram(exact, chain, most, rounds_up=False).reaches()
+    program = LinkedRunProgram if exact.has_links else RunProgram
+    reaches = program(exact, chain, most, rounds_up=False).reaches()
     if not reaches:
         return reaches
     costs = problem.costs
     if costs.blocks is not None and (not costs.blocks.is_weight.all() or any(exact.tensor_size)):
         return None  # of shared memory only weights are looked at: a relaxation, in which more fits
-    return True if RunProgram(exact, chain, most, rounds_up=True).reaches() else None
+    return True if program(exact, chain, most, rounds_up=True).reaches() else None
 
 
 def _chain(exact: ExactProblem) -> list[int] | None:
@@ -149,7 +150,7 @@ class RunProgram:
             ],
             dtype=np.int64,
         )
-        cost = [[self._units(exact.transfer[tensor][kind]) for tensor, _ in made] for made in self.made]
+        cost = [[self._transfer(tensor, kind) for tensor, _ in made] for made in self.made]
         leaving = np.zeros(count + 1, dtype=np.int64)  # by the end of a run: written in it or before, and read behind
         for place, made in enumerate(self.made):
             for (_, readers), units in zip(made, cost[place], strict=True):
@@ -172,6 +173,10 @@ class RunProgram:
                 leaving[begin + 1 : readers[-1] + 1] -= units
                 open_.append((readers, units))
 
+    def _transfer(self, tensor: int, kind: int) -> int:
+        """Return what a run pays for a tensor that enters or leaves it, in units."""
+        return self._units(self.exact.transfer[tensor][kind])
+
     def _held_from(self, begin: int) -> NDArray[np.int64]:
         """Return ``[ends]`` units of memory of the runs that begin with a group."""
         added = self.held[begin:].copy()
@@ -180,3 +185,67 @@ class RunProgram:
                 added[users[bisect_left(users, begin)] - begin] += size
         held: NDArray[np.int64] = np.cumsum(added)
         return held
+
+
+class LinkedRunProgram(RunProgram):
+    """As `RunProgram`, over direct links: what a run pays for tensors depends on the devices of both its neighbours.
+
+    So the row of the last run and that of the next are part of the state. There are no teams, no overlap, and tensors
+    go to the next group only.
+    """
+
+    def reaches(self) -> bool | None:
+        """Return whether there are such runs; None if there are too many."""
+        exact, count, num_rows = self.exact, len(self.order), len(self.rows)
+        goes_to_next = all(readers == [at + 1] for at, made in enumerate(self.made) for _, readers in made)
+        if self.has_teams or getattr(exact.problem.objective, "overlap", False) or not goes_to_next:
+            return None
+        sizes = [len(row) for row in self.rows]
+        steps = np.cumprod([1, *(size + 1 for size in sizes)]).tolist()
+        if steps[-1] * (num_rows + 1) ** 3 * count**2 > MAX_WORK:
+            return None
+        is_sum = isinstance(exact.problem.objective, SerialLatency)
+        used = [np.arange(steps[-1]) // step % (size + 1) for step, size in zip(steps, sizes, strict=False)]
+        entering, leaving = self._crossing()
+        # by groups that are placed, row of the last run, row of the next, and devices used
+        best = np.full((count + 1, num_rows + 1, num_rows + 1, steps[-1]), self.limit, dtype=np.int64)
+        best[0, num_rows, :, 0] = 0
+        loads = [self._loads(row) for row in self.rows]
+        for begin in range(count):
+            for row, of_run in enumerate(loads):
+                work = next(of_run)
+                for last in range(num_rows + 1):
+                    so_far = best[begin, last, row]
+                    for state in np.flatnonzero((so_far < self.limit) & (used[row] < sizes[row])).tolist():
+                        for after in range(num_rows + 1):
+                            own = work + entering[last, row, begin] + leaving[row, after, begin + 1 :]
+                            reached = so_far[state] + own if is_sum else np.maximum(so_far[state], own)
+                            grown = best[begin + 1 :, row, after, state + steps[row]]
+                            np.minimum(grown, reached, out=grown)
+        return bool((best[-1, :, num_rows] < self.limit).any())
+
+    def _transfer(self, tensor: int, kind: int) -> int:  # noqa: ARG002  # `_crossing` counts it
+        return 0
+
+    def _crossing(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``[rows + 1, rows + 1, groups + 1]`` units that the second row, and the first, pay for what enters a group.
+
+        The last row stands for none.
+        """
+        exact, num_rows = self.exact, len(self.rows)
+        both_pay = exact.problem.objective.direct_ends == 2
+        entering, leaving = np.zeros((2, num_rows + 1, num_rows + 1, len(self.order) + 1), dtype=np.int64)
+        for a, senders in enumerate(self.rows):
+            for b, receivers in enumerate(self.rows):
+                source, target = senders[0], receivers[-1]
+                link = exact.link[source][target]
+                for place, made in enumerate(self.made):
+                    for tensor, _ in made:
+                        if link is None:
+                            entering[a, b, place + 1] += self._units(exact.transfer[tensor][exact.kind[target]])
+                            leaving[a, b, place + 1] += self._units(exact.transfer[tensor][exact.kind[source]])
+                        else:
+                            units = self._units(exact.direct[tensor][link])
+                            entering[a, b, place + 1] += units
+                            leaving[a, b, place + 1] += units if both_pay else 0
+        return entering, leaving

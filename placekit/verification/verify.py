@@ -279,13 +279,11 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
         if _reaches(exact, value, claimed):
             return Check("bound", Outcome.CHECKED, f"{said} by {how}"), claimed
     below = claimed * (1 - BOUND_TOLERANCE)
-    reached, what = runs_below(exact.without_links, below), "all runs of the chain"
-    if reached is None:
-        reached, what = reaches_below(exact.without_links, below), "all ideals"
-    if reached is not None and not (reached and exact.has_links):  # without links there may be more below it
-        if reached:
+    for reached, what, is_relaxed in _searches(exact, below):
+        if reached is False:
+            return Check("bound", Outcome.CHECKED, f"{said} by {what}"), claimed
+        if reached and not is_relaxed:
             return Check("bound", Outcome.FAILED, f"{said}: a placement below it exists ({what})"), None
-        return Check("bound", Outcome.CHECKED, f"{said} by {what}"), claimed
     found = enumerate_all(exact, below, max_steps)
     if found.device is not None:
         better = objective(exact, found.device, found.step)
@@ -295,6 +293,14 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
     if found.is_complete:
         return Check("bound", Outcome.CHECKED, f"{said} by enumeration"), claimed
     return Check("bound", Outcome.TRUSTED, f"{said}: {lacks}, too large to enumerate"), None
+
+
+def _searches(exact: ExactProblem, below: Fraction) -> Iterator[tuple[bool | None, str, bool]]:
+    """Yield whether a search finds a placement below a value, its name, and whether it leaves out direct links."""
+    yield runs_below(exact, below), "all runs of the chain", False
+    if exact.has_links:
+        yield runs_below(exact.without_links, below), "all runs of the chain", True
+    yield reaches_below(exact.without_links, below), "all ideals", exact.has_links
 
 
 def _from_scratch(exact: ExactProblem) -> Iterator[tuple[str, Bound]]:

@@ -78,10 +78,12 @@ def stage_costs(problem: Problem[Any], chain: BlockOrder) -> tuple[NDArray[np.fl
     """Return seconds and bytes of every stage.
 
     ``[num_kinds, num_blocks + 1, num_blocks + 1]`` seconds are infinite where a kind lacks an op or a stage has no
-    block; ``[num_blocks + 1, num_blocks + 1]`` are the bytes that its ops hold.
+    block; ``[num_blocks + 1, num_blocks + 1]`` are the bytes that its ops hold. With direct links the seconds have no
+    transfers in them, since these depend on the devices of both ends.
     """
     costs, count = problem.costs, chain.num_blocks
-    seconds = _moved(problem, chain)
+    shape = len(costs.kinds), count + 1, count + 1
+    seconds = np.zeros(shape) if problem.has_direct_links else _moved(problem, chain)
     for kind in range(len(costs.kinds)):
         of_block = np.bincount(
             chain.block_of_op, np.where(costs.supported[:, kind], costs.op_time_s[:, kind], 0.0), count

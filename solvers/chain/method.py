@@ -1,7 +1,8 @@
 """Method ``chain``: the optimum of problems whose classes form a chain, in milliseconds.
 
 Serial latency without a cost of subgraphs, and throughput without overlap, for single devices or teams of equal ones,
-with pins, memory limits and weights that several ops use. The program is that of :mod:`placekit.solvers.chain.program`.
+with pins, memory limits and weights that several ops use. The program is that of :mod:`placekit.solvers.chain.program`,
+or with direct links, for single devices, that of :mod:`placekit.solvers.chain.linked`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from placekit.solve.method import Method
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason, wanted_while
 from placekit.solvers.chain.costs import BlockOrder, chain_of, interchangeable, stage_sorts
+from placekit.solvers.chain.linked import best_linked_chain, crossings, goes_to_next
 from placekit.solvers.chain.program import BlockRun, Lead, StageSort, StoppedError, best_chain
 
 if TYPE_CHECKING:
@@ -70,8 +72,10 @@ class Chain(Method):
             return "it knows no fixed cost of a subgraph"
         if objective.team_rule == "any":
             return "it knows teams of equal devices only"
-        if problem.has_direct_links or problem.contiguity is Contiguity.NONE or problem.graph.is_backward.any():
-            return "it needs contiguity, links through host memory, and no backward ops"
+        if problem.contiguity is Contiguity.NONE or problem.graph.is_backward.any():
+            return "it needs contiguity, and no backward ops"
+        if problem.has_direct_links and objective.team_rule != "off":
+            return "it knows no teams over direct links"
         if objective.team_rule != "off" and (problem.pinned != UNPINNED).any():
             return "it knows no pins of teams"
         if problem.has_tight_blocks and (costs.blocks is None or not costs.blocks.is_weight.all()):
@@ -83,9 +87,12 @@ class Chain(Method):
         chain = chain_of(problem)
         if chain is None:
             return "its classes are no chain"
+        if problem.has_direct_links and not goes_to_next(problem, chain):
+            return "over direct links it knows tensors to the next class only"
         groups = interchangeable(problem)
         states = float(np.prod([len(group) + 1.0 for group in groups]))
-        if states * sum(map(len, groups)) * (chain.num_blocks + 1) ** 2 > MAX_WORK:
+        choices = (len(groups) + 1) ** 3 if problem.has_direct_links else sum(map(len, groups))
+        if states * choices * (chain.num_blocks + 1) ** 2 > MAX_WORK:
             return "there are too many kinds of devices"
         return None
 
@@ -106,8 +113,8 @@ class Chain(Method):
             return run.prove_infeasible(_nothing_fits(problem, chain))
         if self.params.first_kind is not None:
             found = chain_plan(problem, self.params.first_kind) or found
-        if self.params.is_even:
-            sizes = sorted({sort.devices for sort in found.sorts})
+        sizes = sorted({sort.devices for sort in found.sorts})
+        if self.params.is_even and len(sizes) > 1:
             found = min((even for size in sizes if (even := found.of_size(size))), key=lambda plan: plan.value)
         run.offer(found.placement(problem, chain))
         lost = _ROUNDING * (problem.graph.num_ops + problem.graph.num_tensors)
@@ -169,6 +176,10 @@ def chain_plan(problem: Problem[Any], first_kind: str | None = None) -> ChainPla
             frozenset(at for at, group in enumerate(groups) if devices[group[0]].kind == first_kind),
         )
     )
+    if problem.has_direct_links:
+        sizes = [len(group) for group in groups]
+        linked = best_linked_chain(sorts, sizes, crossings(problem, chain, groups), is_sum=loads.is_total, lead=lead)
+        return None if linked is None else ChainPlan(*linked, sorts, groups, loads.is_total)
     return _planned(sorts, groups, is_sum=loads.is_total, lead=lead)
 
 

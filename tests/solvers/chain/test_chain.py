@@ -18,6 +18,7 @@ from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.memory import MemoryBlocks
+from placekit.model.platform import DirectLink
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.registry import get_method
@@ -117,6 +118,56 @@ def random_chain(seed: int) -> pk.Problem:
     if objective.team_rule == "off" and rng.random() < 0.4:
         problem = problem.pin({names[int(rng.integers(num_ops))]: platform.device_names[int(rng.integers(count))]})
     return problem
+
+
+def random_linked_chain(seed: int) -> pk.Problem:
+    """Return a chain on devices of two nodes, with direct links between some kinds, or between the nodes."""
+    rng = np.random.default_rng(seed)
+    num_ops = int(rng.integers(3, 7))
+    names = [f"op{i}" for i in range(num_ops)]
+    graph = pk.OpGraph.from_edges(names, list(itertools.pairwise(names)), name=f"linked chain {seed}")
+    chosen = rng.choice(["a", "b"], 4).tolist()
+    links = [
+        DirectLink(0.0, 1.0, kinds, between_nodes=between)
+        for kinds in (("a", "a"), ("a", "b"), None)
+        for between in (False, True)
+        if (kinds is None and between) or (rng.random() < 0.4 and {*(kinds or ())} <= {*chosen})
+    ]
+    limits = {kind: float(rng.integers(4, 12)) if rng.random() < 0.6 else None for kind in "ab"}
+    devices = [pk.Device(f"{kind}.{at}", kind, limits[kind], node=f"n{at % 2}")
+               for at, kind in enumerate(chosen)]  # fmt: skip
+    platform = pk.Platform(tuple(devices), direct_links=tuple(links))
+    costs = pk.CostTable(
+        ("a", "b"),
+        rng.integers(0, 5, (num_ops, 2)) / 4.0,
+        rng.integers(0, 5, (graph.num_tensors, 2)) / 4.0,
+        rng.integers(0, 4, num_ops).astype(float),
+        direct_links=tuple(link.name for link in links),
+        direct_time_s=rng.integers(0, 5, (graph.num_tensors, len(links))) / 4.0,
+    )
+    objective = (pk.SerialLatency(), pk.Throughput())[seed % 2]
+    problem = pk.Problem(graph, platform, costs.for_kinds(platform.kinds), objective, pk.Contiguity.ACYCLIC)
+    if rng.random() < 0.3:
+        problem = problem.pin({names[int(rng.integers(num_ops))]: platform.device_names[int(rng.integers(4))]})
+    return problem
+
+
+@examples(150)
+@given(st.integers(0, 2**32))
+def test_over_direct_links_answers_are_those_of_all_placements(seed: int) -> None:
+    """What a stage pays hangs on the devices of its neighbours; `verify` searches all runs again, with the links."""
+    problem = random_linked_chain(seed)
+    assert Chain().supports(problem) is None
+    mine, all_of_them = solve(problem, "chain"), solve(problem, "enumerate")
+    assert mine.status is all_of_them.status
+    if mine.objective is None:
+        return
+    assert mine.objective == pytest.approx(all_of_them.objective, rel=1e-9)
+    exact = ExactProblem.of(problem)
+    assert pk.verify(mine, problem)["bound"].outcome == "checked"
+    assert runs_below(exact, Fraction(mine.objective) * (1 + Fraction(1, 10**9)) + Fraction(1, 10**12))
+    if mine.objective:
+        assert runs_below(exact, Fraction(mine.objective) * (1 - Fraction(1, 10**9))) is False
 
 
 @examples(150)
