@@ -77,7 +77,11 @@ if TYPE_CHECKING:
     from placekit.io.models.read_model import read_model as read_model
     from placekit.language.decoder import Decoder as Decoder
     from placekit.language.model import model_task as model_task
+    from placekit.language.planning.planner import plan_serving as plan_serving
+    from placekit.language.planning.question import Search as Search
+    from placekit.language.planning.question import Wishes as Wishes
     from placekit.language.report import serving_report as serving_report
+    from placekit.language.runtimes import register_runtime as register_runtime
     from placekit.language.serving import Serving as Serving
     from placekit.language.task import decoder_task as decoder_task
     from placekit.pytorch.source import read_torch as read_torch
@@ -122,6 +126,7 @@ __all__ = [
     "Run",
     "Schedule",
     "Score",
+    "Search",
     "SerialLatency",
     "Serving",
     "Status",
@@ -132,6 +137,7 @@ __all__ = [
     "TimingSettings",
     "Verdict",
     "Violation",
+    "Wishes",
     "__version__",
     "chain_problem",
     "core_groups",
@@ -140,6 +146,7 @@ __all__ = [
     "explain",
     "model_task",
     "parse_job_shop",
+    "plan_serving",
     "read_costs",
     "read_graph",
     "read_model",
@@ -153,6 +160,7 @@ __all__ = [
     "register_cost_model",
     "register_method",
     "register_objective",
+    "register_runtime",
     "serving_report",
     "solve",
     "solve_plan",
@@ -184,7 +192,10 @@ _HOMES = {
     "io.files.result_json": ("read_result", "write_result"),
     "io.files.workload_json": ("read_workload", "write_workload"),
     "language.decoder": ("Decoder",),
+    "language.planning.planner": ("plan_serving",),
+    "language.planning.question": ("Search", "Wishes"),
     "language.report": ("serving_report",),
+    "language.runtimes": ("register_runtime",),
     "language.serving": ("Serving",),
     "language.model": ("model_task",),
     "language.task": ("decoder_task",),

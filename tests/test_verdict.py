@@ -346,7 +346,7 @@ def test_the_choice_is_the_simplest_within_the_error(problem: Problem) -> None:
 
 def test_a_simpler_placement_that_is_as_good_is_the_answer() -> None:
     """A split that gains nothing over one device gives way to the device."""
-    from placekit.cli.output.verdicts import with_verdict
+    from placekit.advice.verdict import with_verdict
 
     problem = chain([[2 * MS], [3 * MS]], {"cpu": 2}, objective=SerialLatency())
     split = replace(pk.solve(problem, "enumerate"), placement=Placement.of(problem, [0, 1]))
@@ -359,7 +359,7 @@ def test_a_simpler_placement_that_is_as_good_is_the_answer() -> None:
 
 def test_a_simpler_placement_that_meets_the_bound_is_optimal() -> None:
     """What takes the place of an answer that was not proven has the words that its own gap deserves."""
-    from placekit.cli.output.verdicts import with_verdict
+    from placekit.advice.verdict import with_verdict
 
     problem = chain([[2 * MS], [2 * MS]], {"cpu": 2}, objective=pk.Throughput(teams="equal"))
     proven = pk.solve(problem, "auto")

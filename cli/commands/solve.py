@@ -13,6 +13,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from placekit.advice.verdict import with_verdict
 from placekit.cli.console import tell
 from placekit.cli.inputs.kept_problems import AT_ONCE_UP_TO
 from placekit.cli.inputs.task import Task, TaskOptions, read_placed, read_task, read_tasks
@@ -27,7 +28,7 @@ from placekit.cli.output.render import (
     result_lines,
     single_device_table,
 )
-from placekit.cli.output.verdicts import all_cores_problem, verdict_lines, with_verdict
+from placekit.cli.output.verdicts import all_cores_problem, verdict_lines
 from placekit.cli.parameters import OUTPUT, SEARCH, option
 from placekit.io.readers import is_model
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError

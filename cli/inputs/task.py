@@ -13,13 +13,14 @@ from typing import Annotated, ClassVar
 from placekit.cli.console import check_writable, tell
 from placekit.cli.inputs.kept_problems import kept_problem
 from placekit.cli.inputs.objectives import ObjectiveChoice
-from placekit.cli.inputs.platforms import MemoryLimits, PlatformChoice, warn_of_unlimited
+from placekit.cli.inputs.platforms import MemoryLimits, PlatformChoice
 from placekit.cli.options import CostsOption, JsonOption, ProblemArgument, ShapeOption, output_option, parse_pairs
 from placekit.cli.output.facts import cost_facts, model_facts, problem_facts
 from placekit.cli.output.progress import StepBar
 from placekit.cli.output.render import fact_lines
 from placekit.cli.output.units import format_count
 from placekit.cli.parameters import PLATFORM, shared
+from placekit.cost_models.sheets.memory import warn_of_unlimited
 from placekit.io.files.costs_json import read_costs
 from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.placed_model import placement_of

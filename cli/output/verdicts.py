@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from placekit.advice.alternatives import WITH_PINNED, form_of
-from placekit.advice.verdict import verdict
+from placekit.advice.alternatives import WITH_PINNED
 from placekit.cli.inputs.task import TaskOptions, read_task
 from placekit.io.files.detect import kind_of_file
 from placekit.model.errors import PlacekitError
-from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.model.teams import members_of
-from placekit.objectives.evaluate import evaluate
-from placekit.solve.result import Result, Status
 from placekit.solve.split_verdict import Verdict
-from placekit.solve.stop import StopReason
 
 
 def all_cores_problem(path: Path, options: TaskOptions, problem: Problem) -> Problem | None:
@@ -40,37 +34,6 @@ def all_cores_problem(path: Path, options: TaskOptions, problem: Problem) -> Pro
         whole = all_cores_of(problem.platform)
         return None if whole is None else read_task(path, options, platform=whole).problem
     return None
-
-
-def with_verdict(result: Result, problem: Problem, whole: Problem | None = None) -> Result:
-    """Return `result` with its verdict, and with a simpler placement if that is exactly as good.
-
-    A solver stops at the first optimal placement that it meets, which may split a model for nothing.
-    """
-    told = verdict(problem, result, whole)
-    simpler = _as_good(result, problem, told)
-    if simpler is None:
-        return replace(result, verdict=told)
-    judged = evaluate(problem, simpler)
-    schedule = None if judged.score is None else judged.score.schedule
-    found = {"objective": judged.objective, "device_loads": judged.device_loads, "schedule": schedule}
-    result = replace(result, placement=simpler, **found)  # type: ignore[arg-type]  # fields by name
-    if result.gap is not None and result.gap <= result.tolerance:
-        result = replace(result, status=Status.OPTIMAL, stop_reason=StopReason.PROVED)
-    return replace(result, verdict=verdict(problem, result, whole))
-
-
-def _as_good(result: Result, problem: Problem, told: Verdict) -> Placement | None:
-    """Return the placement that a verdict advises, if that is simpler than the result's and no worse."""
-    mine, objective, chosen = result.placement, result.objective, told.chosen
-    if mine is None or objective is None or chosen is None or chosen.form == form_of(mine):
-        return None
-    if chosen.placement is None or chosen.placement.device_names != mine.device_names:
-        return None
-    judged = evaluate(problem, chosen.placement)
-    if not judged.is_feasible or judged.objective is None:
-        return None
-    return chosen.placement if (result.lower_bound or 0.0) <= judged.objective <= objective else None
 
 
 def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Iterator[RenderableType]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import typer
 from rich.console import RenderableType
 
+from placekit.advice.verdict import with_verdict
 from placekit.cli.commands.solve import report
 from placekit.cli.console import check_writable, tell
 from placekit.cli.inputs.objectives import GoalChoice, ObjectiveChoice
@@ -31,7 +32,7 @@ from placekit.cli.options import (
 from placekit.cli.output.files import OutputFiles
 from placekit.cli.output.render import fact_lines
 from placekit.cli.output.units import format_count, format_time
-from placekit.cli.output.verdicts import all_cores_problem, with_verdict
+from placekit.cli.output.verdicts import all_cores_problem
 from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.io.files.detect import kind_of_file
 from placekit.learned.commands.learn_line import LearnLine

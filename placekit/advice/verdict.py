@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from placekit.model.placement import Placement, Violation
 from placekit.objectives.evaluate import evaluate
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
+from placekit.solve.result import Result, Status
 from placekit.solve.split_verdict import Alternative, Verdict
+from placekit.solve.stop import StopReason
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
-    from placekit.solve.result import Result
 
 HERE = "to know, measure: `placekit time` both ways, or `placekit profile --no-cache` the costs again"
 ELSEWHERE = "to know, measure with all devices there: `placekit profile` the costs, or `placekit time` both ways"
@@ -88,6 +90,37 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
         costs=_costs_told(told), rules=rules_of(problem), remedy=remedy,
     )  # fmt: skip
     return decide(mine, others, evidence)
+
+
+def with_verdict(result: Result, problem: Problem, whole: Problem | None = None) -> Result:
+    """Return `result` with its verdict, and with a simpler placement if that is exactly as good.
+
+    A solver stops at the first optimal placement that it meets, which may split a model for nothing.
+    """
+    told = verdict(problem, result, whole)
+    simpler = _as_good(result, problem, told)
+    if simpler is None:
+        return replace(result, verdict=told)
+    judged = evaluate(problem, simpler)
+    schedule = None if judged.score is None else judged.score.schedule
+    found = {"objective": judged.objective, "device_loads": judged.device_loads, "schedule": schedule}
+    result = replace(result, placement=simpler, **found)  # type: ignore[arg-type]  # fields by name
+    if result.gap is not None and result.gap <= result.tolerance:
+        result = replace(result, status=Status.OPTIMAL, stop_reason=StopReason.PROVED)
+    return replace(result, verdict=verdict(problem, result, whole))
+
+
+def _as_good(result: Result, problem: Problem, told: Verdict) -> Placement | None:
+    """Return the placement that a verdict advises, if that is simpler than the result's and no worse."""
+    mine, objective, chosen = result.placement, result.objective, told.chosen
+    if mine is None or objective is None or chosen is None or chosen.form == form_of(mine):
+        return None
+    if chosen.placement is None or chosen.placement.device_names != mine.device_names:
+        return None
+    judged = evaluate(problem, chosen.placement)
+    if not judged.is_feasible or judged.objective is None:
+        return None
+    return chosen.placement if (result.lower_bound or 0.0) <= judged.objective <= objective else None
 
 
 def _costs_told(provenance: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.cli.output.verdicts import with_verdict
+from placekit.advice.verdict import with_verdict
 from placekit.io.files.result_json import read_result, write_result
 from placekit.model.errors import PlacekitError
 from placekit.model.problem import Problem

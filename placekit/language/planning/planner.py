@@ -1,0 +1,258 @@
+"""The planner of language models: where blocks go, for a runtime or for none, and what starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from placekit.advice.verdict import verdict, with_verdict
+from placekit.cost_models.analytic import Analytic
+from placekit.cost_models.sheets.cards import KERNELS
+from placekit.cost_models.sheets.memory import leave_free, warn_of_unlimited, with_sheet_memory
+from placekit.language.decoder import Decoder
+from placekit.language.description import PREDICTING, ModelDescription
+from placekit.language.planning.answer import Answer
+from placekit.language.planning.apart import apart_cases
+from placekit.language.planning.context import ContextPoint, context_points
+from placekit.language.planning.measured import Measured, with_measured
+from placekit.language.planning.plan import ServingPlan, fastest, first_card, plan_cases, plans
+from placekit.language.planning.question import GivenModel, Search, Wishes
+from placekit.language.report import serving_report
+from placekit.language.runtimes import DEFAULT_HEADROOM, get_runtime, loadable
+from placekit.language.runtimes.launch import launch_lines
+from placekit.language.runtimes.record import Runtime
+from placekit.language.runtimes.rpc import as_one_machine
+from placekit.language.serving import Serving
+from placekit.language.task import LanguageTask
+from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.model.platform import Platform
+from placekit.model.served import Served
+
+
+def plan_serving(
+    model: str | Path | Decoder | ModelDescription | GivenModel,
+    platform: Platform,
+    runtime: str | Runtime | None = None,
+    *,
+    precision: str | None = None,
+    wishes: Wishes | None = None,
+    search: Search | None = None,
+) -> Answer:
+    """Return where the blocks of a language model go, how fast that is served, and what starts it.
+
+    Parameters
+    ----------
+    model
+        A ``config.json`` of transformers or its folder, a GGUF file, a file with the ops of a model, a name of
+        `placekit.language.decoder.DECODERS`, or a shape.
+    platform
+        The devices with all of their memory; where there is no limit, it is that of the data sheet.
+    runtime
+        Whose rules hold, by name: ``"llama.cpp"``, ``"vllm"``, ... None for no runtime's.
+    precision
+        Of weights that a name or a configuration has none for: a name of `placekit.language.decoder.BITS`.
+    wishes
+        Requests, goal and constraints; one sequence of 512 + 128 tokens if None.
+    search
+        How cases are solved; each to its optimum if None, where the ops are a chain.
+
+    Returns
+    -------
+    Answer
+        The placement with its proof (``result``), what it delivers (``report``), what was ``tried``, and the lines that
+        start it (``launch``). Without a placement where the model does not fit.
+
+    Raises
+    ------
+    PlacekitError
+        A model or a runtime that is not known, or a runtime that cannot run the model on these devices.
+
+    Examples
+    --------
+    >>> import placekit as pk
+    >>> platform = pk.Platform.of(rtx4090=1, memory_bytes={"rtx4090": 24e9}, links={"rtx4090": pk.Link(2e-5, 2e10)})
+    >>> plan = pk.plan_serving("llama3-8b", platform, "llama.cpp", precision="int4")
+    >>> plan.result.status, plan.launch[0].split(" --fit")[0]
+    (<Status.OPTIMAL: 'optimal'>, 'llama-server -m llama3-8b.gguf --n-gpu-layers 33 --split-mode layer')
+    """
+    record = get_runtime(runtime) if isinstance(runtime, str) else runtime
+    given = GivenModel.of(model, precision)
+    return Planner.of(given, platform, record, wishes or Wishes(), search or Search()).answer()
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Planner for one model, one platform and the options."""
+
+    model: GivenModel
+    machine: Platform  # with all of its memory
+    usable: Platform  # without the headroom
+    runtime: Runtime | None  # whose rules hold
+    headroom: str  # words for what stays free
+    rates: Measured  # costs, with words for the measurements of a device by its kind
+    wishes: Wishes
+    search: Search
+
+    @classmethod
+    def of(cls, model: GivenModel, platform: Platform, runtime: Runtime | None, wishes: Wishes, search: Search) -> Self:
+        """Return the planner of a model on the devices of a platform."""
+        machine = with_sheet_memory(platform)
+        machine = as_one_machine(machine) if runtime is not None and runtime.has_rpc else machine
+        model = model.for_runtime(runtime)
+        costs = Analytic.from_platform_file(machine, KERNELS["general" if runtime is None else runtime.kernels])
+        machine = costs.with_links(machine)
+        warn_of_unlimited(machine)
+        rates = with_measured(costs, machine, wishes.measured, model.description)
+        usable, headroom = usable_memory(machine, wishes.headroom, runtime, model.description)
+        return cls(model, machine, usable, runtime, headroom, rates, wishes, search)
+
+    def answer(self) -> Answer:
+        """Return the plan, its comparisons and its launch lines."""
+        serving = self.wishes.served(self.runtime)
+        found = self.plans(serving, self.runtime)
+        plan, experts = fastest(found), self._experts(found, serving)
+        phases = self._phases(plan, serving)
+        plan = fastest([*phases.values(), plan])
+        compared: dict[str, ServingPlan | None] = {}
+        points: tuple[ContextPoint, ...] = ()
+        launch: tuple[str, ...] = ()
+        if self.wishes.goal == "context" and plan.report is not None:
+            points = tuple(
+                context_points(lambda served: fastest(self.plans(served, self.runtime)), self._cases, serving, plan)
+            )
+            plan = points[-1].plan
+        plan = settled(plan)
+        if self.runtime is not None and plan.result.placement is not None:
+            launch = launch_lines(self.runtime.name, self.model.name, plan.task.problem, plan.result.placement)
+        elif plan.report is not None and self.wishes.granularity == "layer" and self.wishes.compares:
+            compared = {names: self._plan_or_none(plan.task.serving, rule) for names, rule in self._rules()}
+        return Answer(
+            self.model, plan, tuple(found), self.headroom, self.machine, self.wishes.pins, compared, points, launch,
+            experts, phases, self.rates.told,
+        )  # fmt: skip
+
+    def plans(
+        self, serving: Serving, runtime: Runtime | None, platform: Platform | None = None, *, apart: bool = False
+    ) -> list[ServingPlan]:
+        """Return one plan for every case (batch size, degree, experts), on `platform` or all usable devices."""
+        wishes = self.wishes
+        cases = plan_cases(
+            partial(self._made, runtime), serving, platform or self.usable, runtime, batch=wishes.batch,
+            goal=wishes.goal, objective=wishes.objective, contiguity=wishes.contiguity, pins=wishes.pins,
+            degrees=self._degrees(runtime),
+        )  # fmt: skip
+        solve = self.search.start(is_even=runtime is not None)
+        return plans(apart_cases(cases) if apart else cases, solve, runtime)
+
+    def _phases(self, shared: ServingPlan, serving: Serving) -> dict[str, ServingPlan]:
+        """Return, with `--apart`, the plan with shared devices and the one with the phases apart."""
+        if not self.wishes.apart:
+            return {}
+        if self.runtime is not None and not self.runtime.has_phases_apart:
+            raise InvalidProblemError(f"{self.runtime.name} serves both phases by one server: leave out --apart")
+        apart = fastest(self.plans(serving, self.runtime, apart=True))
+        return {"on the same devices": shared, "apart": apart}
+
+    def _experts(self, found: list[ServingPlan], serving: Serving) -> dict[str, ServingPlan | None]:
+        """Return the best plans with experts on the host, without, and on the host alone; empty without the first."""
+        hosted = [plan for plan in found if plan.task.hosted_blocks and plan.report is not None]
+        if not hosted:
+            return {}
+        best = fastest(hosted)
+        host = self.usable.with_devices(device for device in self.usable.devices if device.is_host)
+        alone: ServingPlan | None = None
+        with suppress(PlacekitError):  # the host may lack memory for activations
+            alone = fastest(self.plans(serving, self.runtime, host))
+        return {
+            f"experts of {best.task.hosted_blocks} blocks on the host": best,
+            "whole blocks only": fastest([plan for plan in found if not plan.task.hosted_blocks]),
+            f"{host.device_names[0]} alone": alone,
+        }
+
+    def _degrees(self, runtime: Runtime | None) -> tuple[int, ...]:
+        """Return the tensor-parallel degrees to try; only 1 to compare with a runtime that has no others."""
+        is_compared = runtime is not None and self.runtime is None and not runtime.is_parallel
+        return (1,) if is_compared else self.wishes.degrees
+
+    def _plan_or_none(self, serving: Serving, runtime: Runtime) -> ServingPlan | None:
+        """Return the best plan under the rules of a runtime; None if it cannot run the model on these devices."""
+        try:
+            return fastest(self.plans(serving, runtime))
+        except PlacekitError:
+            return None
+
+    def _made(self, runtime: Runtime | None, serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+        """Return the task, whose problem says what is served: exports need it."""
+        task = self.model.task(self.rates.costs, self.wishes, serving, platform, **choices)
+        blocks = () if task.description is None else task.description.blocks
+        served = Served(
+            runtime=None if runtime is None else runtime.name,
+            context=serving.context,
+            sequences=serving.sequences,
+            batch=serving.batch,
+            chunk=serving.chunk,
+            cache_precision=self.wishes.cache_precision,
+            headroom=None if runtime is None else runtime.headroom,
+            predicting_blocks=sum(block.kind.startswith(PREDICTING) for block in blocks),
+            further_blocks=0 if task.description is None else task.description.further_in_gguf,
+            tied=task.description is not None and task.description.is_tied,
+            cards=tuple(device.name for device in self.machine.devices if not device.is_host),
+        )
+        problem = task.problem.replace(served=served)
+        if self.rates.told:
+            costs = problem.costs
+            told = {**costs.provenance, "measured": dict(self.rates.told)}
+            problem = problem.replace(costs=costs.replace(provenance=told))
+        return replace(task, problem=problem)
+
+    def _cases(self, serving: Serving) -> list[LanguageTask]:
+        """Return the problems with all sequences in one batch, since memory does not depend on batches."""
+        return list(
+            plan_cases(
+                partial(self.model.task, self.rates.costs, self.wishes), serving, self.usable, self.runtime,
+                batch=serving.batch, contiguity=self.wishes.contiguity, pins=self.wishes.pins,
+                degrees=self._degrees(self.runtime),
+            )
+        )  # fmt: skip
+
+    def _rules(self) -> Iterator[tuple[str, Runtime]]:
+        """Yield each set of runtimes with equal rules: their names, and one of them."""
+        by_rule: dict[tuple[str, str], list[Runtime]] = {}
+        for runtime in loadable():
+            if any(not device.is_host for device in self.machine.devices) or runtime.host != "none":
+                by_rule.setdefault((runtime.host, runtime.goal), []).append(runtime)
+        for same in by_rule.values():
+            yield ", ".join(runtime.name for runtime in same), same[0]
+
+
+def usable_memory(
+    machine: Platform, headroom: str | None, runtime: Runtime | None, model: ModelDescription | None
+) -> tuple[Platform, str]:
+    """Return the platform with the memory that a plan may fill, and words for what stays free.
+
+    The user's headroom counts for every device; without it hosts keep a tenth, and cards what the runtime needs.
+    """
+    if headroom is not None or runtime is None:
+        free = headroom or f"{DEFAULT_HEADROOM:.0%}"
+        return leave_free(machine, free), f"{free} of every memory"
+    return runtime.usable(machine, model)
+
+
+def settled(plan: ServingPlan) -> ServingPlan:
+    """Return a plan with its verdict: a simpler placement that is exactly as good is told with what it delivers.
+
+    With the phases apart, or with experts on the host, no single device is a plan. Costs of steps that the first card
+    computes for the host hold for cards of one kind only.
+    """
+    task, found = plan.task, plan.result
+    if task.undivided is not None or task.hosted_blocks:
+        return plan
+    result = with_verdict(found, task.problem)
+    if task.first_kind is not None and first_card(task, result.placement) not in (None, task.first_kind):
+        return replace(plan, result=replace(found, verdict=verdict(task.problem, found)))
+    report = None if result.placement is None else serving_report(task, result.placement)
+    return replace(plan, result=result, report=report)
