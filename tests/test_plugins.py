@@ -281,16 +281,18 @@ def test_cost_models_are_found_by_name(diamond: pk.Problem) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the sample plugin installed, and beside it one that is broken and one that is greedy."""
+    """Return a folder with the sample packages installed, and beside them one that is broken and one that is greedy."""
     folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(
-        ROOT / "examples" / "plugin", folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info")
-    )
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     target = folder / "target"
-    subprocess.run([*pip, "--target", str(target), str(folder / "source")], check=True, capture_output=True)
+    for name in ("plugin", "reader", "command"):
+        shutil.copytree(ROOT / "examples" / name, folder / name, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        subprocess.run([*pip, "--target", str(target), str(folder / name)], check=True, capture_output=True)
+    missing = "no_such_module_at_all"
     for name, lines in {
-        "broken": "[placekit.methods]\nbroken = no_such_module_at_all:Broken\n",
+        "broken": "".join(
+            f"[placekit.{group}s]\nbroken = {missing}:Broken\n" for group in ("method", "reader", "command")
+        ),
         "grasping": "[placekit.methods]\nilp = placekit_shared_bus.by_depth:ByDepth\n",
         "mistaken": "[placekit.objectives]\nnot-one = placekit_shared_bus.by_depth:ByDepth\n",
     }.items():
@@ -327,6 +329,58 @@ def test_an_installed_package_brings_names(site: Path, diamond: pk.Problem, tmp_
     assert result["objective"] == 4.0  # the bus takes 2 s for every tensor that an accelerator sends or receives
     listed = in_new_process(site, "-m", "placekit", "methods", cwd=tmp_path)
     assert "by-depth" in re.sub(r"\s+|│", "", listed)
+
+
+TASKS = """4
+1 1 0
+2 2 1 1
+3 3 1 1
+# the last task waits for both
+4 1 2 2 3
+"""
+"""A diamond of 1, 2, 3 and 1 s in the format of the Standard Task Graph Set."""
+
+
+@pytest.mark.slow
+def test_an_installed_reader_and_an_installed_command(site: Path, tmp_path: Path) -> None:
+    """The reader's files are solved, verified and shown, and read by the command of the other package."""
+    (tmp_path / "diamond.stg").write_text(TASKS)
+    (tmp_path / "broken.stg").write_text("1\n1 x 0\n")
+
+    def called(*words: str, code: int = 0) -> str:
+        return in_new_process(site, "-m", "placekit", *words, cwd=tmp_path, code=code)
+
+    def result(*words: str) -> Any:
+        told = called(*words, "--json")
+        return json.loads(told[told.index("{") : told.rindex("}") + 1])
+
+    assert result("solve", "diamond.stg", "-o", "p.json")["objective"] == 5.0  # the branch of 2 s beside that of 3 s
+    called("verify", "p.result.json", "diamond.stg")
+    assert "4 ops" in called("show", "diamond.stg")
+    assert result("widths", "diamond.stg")["widths"] == [1, 2, 1]
+    assert result("widths", "diamond.stg", "--rows", "1")["widths"] == [1, 2, 1]
+    told = called("--help")
+    assert "  widths      Count the ops that could run at once, by depth." in told
+    assert "  broken      Of a package that cannot be loaded." in told
+    wrong = called("solve", "broken.stg", code=2)
+    assert "broken.stg, line 2: '1 x 0' is no task" in wrong
+    assert "plugin 'broken': its entry point 'broken = no_such_module_at_all:Broken'" in called("broken", code=2)
+
+
+@pytest.mark.parametrize("name", ["reader", "command"])
+def test_pages_quote_the_sample_packages(name: str) -> None:
+    """In forty lines at most."""
+    page = (ROOT / "docs" / "contributing" / f"{name}.md").read_text()
+    files = {
+        path.suffix: path.read_text()
+        for path in (ROOT / "examples" / name).rglob("*")
+        if path.suffix in (".py", ".toml")
+    }
+    quoted = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert [language for language, _ in quoted] == ["python", "toml"]
+    assert quoted[0][1] in files[".py"]
+    assert quoted[1][1] in files[".toml"]
+    assert len(page.splitlines()) <= 40
 
 
 @pytest.mark.slow

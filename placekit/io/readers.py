@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,8 @@ from placekit.plugins import OpenTable, load, whose
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+
+logger = logging.getLogger(__name__)
 
 Document = Mapping[str, Any]
 """Content of a JSON file."""
@@ -90,7 +93,7 @@ READERS: OpenTable[Reader] = OpenTable("reader", OWN, _load)
 
 def suffixes(gives: Literal["model", "problem"]) -> tuple[str, ...]:
     """Return the suffixes of all files that give a model, or a problem."""
-    return tuple(suffix for reader in READERS.values() if reader.gives == gives for suffix in reader.suffixes)
+    return tuple(suffix for _, reader in _each() if reader.gives == gives for suffix in reader.suffixes)
 
 
 def reader_of_suffix(suffix: str) -> str | None:
@@ -111,5 +114,15 @@ def reader_of_document(data: Document) -> str | None:
 
 def _first(is_it: Callable[[Reader], bool]) -> str | None:
     """Return the name of the first reader that is it; no plugin is imported if one of placekit's own is."""
-    names = [name for name, reader in OWN.items() if is_it(reader)]
-    return names[0] if names else next((name for name in READERS if name not in OWN and is_it(READERS[name])), None)
+    return next((name for name, reader in _each() if is_it(reader)), None)
+
+
+def _each() -> Iterator[tuple[str, Reader]]:
+    """Yield the readers, placekit's own first; one that cannot be imported stops no other."""
+    yield from OWN.items()
+    for name in READERS:
+        if name not in OWN:
+            try:
+                yield name, READERS[name]
+            except PluginError as error:
+                logger.warning("%s", error)
