@@ -129,7 +129,7 @@ def predict(row: Measurement, kernels: Kernels = LLAMA_CPP) -> ServingReport:
     machine = machine_of_row(row)
     costs = Analytic(machine.specs(kernels))
     platform = costs.with_links(machine.platform())
-    unlimited = platform.replace(devices=tuple(replace(each, memory_bytes=None) for each in platform.devices))
+    unlimited = platform.replace(devices=tuple(replace(each, memory_bytes=None) for each in platform.devices), pools=())
     serving = Serving(
         row.prompt_tokens, row.generated_tokens, row.tokens_before + row.prompt_tokens + row.generated_tokens,
         chunk=row.ubatch,

@@ -24,6 +24,7 @@ from placekit.model.contiguity import Contiguity as Contiguity
 from placekit.model.costs import CostTable as CostTable
 from placekit.model.errors import PlacekitError as PlacekitError
 from placekit.model.graph import OpGraph as OpGraph
+from placekit.model.memory import Pool as Pool
 from placekit.model.placement import Placement as Placement
 from placekit.model.placement import Violation as Violation
 from placekit.model.platform import Device as Device
@@ -120,6 +121,7 @@ __all__ = [
     "PlacekitError",
     "Placement",
     "Platform",
+    "Pool",
     "Problem",
     "Profiled",
     "Result",

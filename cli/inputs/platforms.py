@@ -146,7 +146,7 @@ class MemoryLimits:
 
 
 def _limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
-    """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices, families or kinds.
+    """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices, families, kinds, pools.
 
     A family is what a platform file makes of one entry with a count: ``GPU`` stands for ``GPU.0``, ``GPU.1``, ...; and
     ``CPU`` for groups of its cores, ``CPU[0-3]``, ``CPU[4-7]``, ...
@@ -156,16 +156,19 @@ def _limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
         for name, text in parse_pairs("--memory", limits, "DEVICE=SIZE, for example GPU=8GiB").items()
     }
     families = {device.name: _family(device.name) for device in platform.devices}
-    known = {*platform.device_names, *filter(None, families.values()), *platform.kinds}
+    pools = {pool.name for pool in platform.pools}
+    known = {*platform.device_names, *filter(None, families.values()), *platform.kinds, *pools}
     for name in sizes:
         if name not in known:
             raise UnknownNameError(
                 f"--memory: no device or kind {name!r}; devices are {', '.join(platform.device_names)}; "
-                f"kinds are {', '.join(platform.kinds)}"
+                f"kinds are {', '.join(platform.kinds)}" + f"; pools are {', '.join(sorted(pools))}" * bool(pools)
             )
 
     def size(device: Device) -> float | None:
         names = (device.name, families[device.name], device.kind)
         return next((sizes[name] for name in names if name in sizes), device.memory_bytes)
 
-    return platform.replace(devices=tuple(each.replace(memory_bytes=size(each)) for each in platform.devices))
+    devices = tuple(each.replace(memory_bytes=size(each)) for each in platform.devices)
+    shared = tuple(replace(pool, memory_bytes=sizes.get(pool.name, pool.memory_bytes)) for pool in platform.pools)
+    return platform.replace(devices=devices, pools=shared)

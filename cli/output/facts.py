@@ -41,6 +41,7 @@ def describe_platform(platform: Platform) -> str:
         limit = platform.devices[devices[0]].memory_bytes
         memory = f", {format_bytes(limit)}{' each' if len(names) > 1 else ''}" if limit is not None else ""
         parts.append(f"{len(names)} x {name} ({shown}{memory})")
+    parts += [f"{', '.join(pool.devices)} share {format_bytes(pool.memory_bytes)}" for pool in platform.pools]
     return "; ".join(parts)
 
 
@@ -57,6 +58,8 @@ def problem_facts(problem: Problem, pins: Mapping[str, str] | None = None) -> di
         "platform": describe_platform(problem.platform),
         "goal": f"{problem.objective.name}{f' ({variant})' if variant else ''}, contiguity {problem.contiguity}",
     }
+    if any(len(pool.devices) > 1 for pool in problem.platform.pools) and problem.objective.name != "serial-latency":
+        facts["bandwidth"] = "of shared memory: each device counts with its own, also where several compute at once"
     pins = pins or {}
     num_pinned = int((problem.pinned >= 0).sum())
     if num_pinned:

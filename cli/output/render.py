@@ -137,7 +137,7 @@ def _load_table(loads: Sequence[DeviceLoad], left_out: frozenset[str]) -> Table:
 
 
 def platform_table(platform: Platform) -> Table:
-    """Return a table of the devices with the link of their kind, and below the links between devices."""
+    """Return a table of the devices with the link of their kind; below are memories they share, and direct links."""
     has_nodes = any(device.node is not None for device in platform.devices)
     table = plain_table("device", "kind", "OpenVINO", "memory", "link", *["node"] * has_nodes, left=3)
     for device in platform.devices:
@@ -145,9 +145,12 @@ def platform_table(platform: Platform) -> Table:
         told = "-" if link is None else _told(link)
         node = [device.node or "-"] if has_nodes else []
         table.add_row(device.name, device.kind, device.openvino or "-", format_bytes(device.memory_bytes), told, *node)
-    if platform.direct_links:
-        table.caption = "\n".join(f"direct link {each.name}: {_told(each)}" for each in platform.direct_links)
-        table.caption_justify = "left"
+    lines = [
+        f"pool {pool.name}: {format_bytes(pool.memory_bytes)} for {', '.join(pool.devices)}" for pool in platform.pools
+    ]
+    lines += [f"direct link {each.name}: {_told(each)}" for each in platform.direct_links]
+    if lines:
+        table.caption, table.caption_justify = "\n".join(lines), "left"
     return table
 
 

@@ -20,10 +20,15 @@ from placekit.cost_models.sheets.cards import (
 )
 from placekit.cost_models.sheets.device_table import DeviceSpec, card_spec, processor_spec
 from placekit.model.errors import InvalidProblemError
+from placekit.model.memory import Pool
 from placekit.model.platform import Device, Platform
 
 HOST = "CPU"
 """Name and kind of the host of a machine in a line."""
+POOL = "ram"
+"""Name of the memory that the host shares with cards without their own."""
+METAL_SHARE = 0.75
+"""Share of the memory that macOS lets a GPU use (``recommendedMaxWorkingSetSize``), where no one raised it."""
 _HOST_FIELDS = (
     "dense_flops_per_s", "depthwise_flops_per_s", "other_flops_per_s", "memory_bandwidth_bytes_per_s", "op_overhead_s",
 )  # fmt: skip
@@ -52,24 +57,37 @@ class Machine:
         return found if self.ram is None else {HOST: processor_spec(self.processor, self.ram, kernels), **found}
 
     def platform(self) -> Platform:
-        """Return the devices with the memory of their data sheets; links are those of the specs that costs take."""
+        """Return the devices with the memory of their data sheets; links are those of the specs that costs take.
+
+        Cards that work in the host's memory share it with the host, as a pool.
+        """
         numbers, counts, devices = Counter[str](), Counter(self.kinds), []
         if self.ram is not None:
             devices.append(Device(HOST, HOST, memory_bytes=self.ram.memory_bytes, is_host=True))
+        shared = [HOST] if self.ram is not None else []
+        size = None if self.ram is None else self.ram.memory_bytes
         for kind, card in zip(self.kinds, self.cards, strict=True):
             name = kind if counts[kind] == 1 else f"{kind}.{numbers[kind]}"
             numbers[kind] += 1
-            devices.append(Device(name, kind, memory_bytes=card.memory_bytes))
+            most = card.memory_bytes
+            if card.bus_bytes_per_s is None:
+                shared.append(name)
+                size = size or most
+                most = size * (METAL_SHARE if card.architecture == "apple" else 1.0)
+            devices.append(Device(name, kind, memory_bytes=most))
         named, own = {kind: kind for kind in self.kinds}, {}
         if self.ram is not None:
             spec = processor_spec(self.processor, self.ram)
             named[HOST] = spec.name
             own[spec.name] = {key: getattr(spec, key) for key in _HOST_FIELDS}
-        return Platform(tuple(devices), spec_of_kind=named, specs=own)
+        pools = (Pool(POOL, size, tuple(shared)),) if len(shared) > 1 and size is not None else ()
+        return Platform(tuple(devices), spec_of_kind=named, specs=own, pools=pools)
 
 
 def machine_of(cards: str | Sequence[str], ram: str | None = None, processor: str | None = None) -> Machine:
     """Return the machine of cards such as ``"RTX 4090, 2x RTX 3060"`` and host memory such as ``"96 GB DDR5-5600 x2"``.
+
+    A chip whose GPU works in the memory of the host (``M4 Max``, ``Strix Halo``, ``GB10``) is a card and a host.
 
     Raises `UnknownNameError`: a card or processor that the tables do not have, with the nearest names.
 
@@ -85,4 +103,9 @@ def machine_of(cards: str | Sequence[str], ram: str | None = None, processor: st
         several = re.fullmatch(r"(\d{1,2})\s*[x*]\s+(.*)", name)
         found += [get_card(several[2])] * int(several[1]) if several else [get_card(name)]
     cpu = UNKNOWN_PROCESSOR if processor is None else get_processor(processor)
-    return Machine(tuple(found), None if ram is None else parse_ram(ram, cpu.channels), cpu)
+    memory = None if ram is None else parse_ram(ram, cpu.channels)
+    unified = next((card for card in found if card.bus_bytes_per_s is None), None)
+    if memory is None and unified is not None:  # its memory is the host's
+        lanes = 4 * 8  # channels of 64 bits; only their product with the speed counts
+        memory = Ram(unified.memory_bytes, unified.bandwidth_bytes_per_s / lanes, 4)
+    return Machine(tuple(found), memory, cpu)

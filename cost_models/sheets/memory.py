@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from placekit.cost_models.sheets.device_table import memory_of_kind
 from placekit.io.files.platform_toml import parse_memory
@@ -15,7 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def leave_free(platform: Platform, headroom: str | None) -> Platform:
-    """Return the platform with less memory on every limited device: by ``10%``, or by a size."""
+    """Return the platform with less memory on every limited device, and in every pool: by ``10%``, or by a size."""
     if headroom is None:
         return platform
     what, share, size = "--memory-headroom", 0.0, 0.0
@@ -28,17 +29,20 @@ def leave_free(platform: Platform, headroom: str | None) -> Platform:
             raise InvalidProblemError(f"{what} is {headroom!r}; a share must be from 0% to less than 100%")
     else:
         size = parse_memory(headroom, what)
-    devices = []
-    for device in platform.devices:
-        limit = device.memory_bytes
-        if limit is not None:
-            limit = limit * (1 - share) - size
-            if limit <= 0:
-                raise InvalidProblemError(
-                    f"{what} is {headroom!r}; device {device.name!r} has {format_bytes(device.memory_bytes)}"
-                )
-        devices.append(device.replace(memory_bytes=limit))
-    return platform.replace(devices=tuple(devices))
+
+    def left(name: str, limit: float) -> float:
+        if limit * (1 - share) <= size:
+            raise InvalidProblemError(f"{what} is {headroom!r}; {name} has {format_bytes(limit)}")
+        return limit * (1 - share) - size
+
+    devices = (
+        device
+        if device.memory_bytes is None
+        else device.replace(memory_bytes=left(f"device {device.name!r}", device.memory_bytes))
+        for device in platform.devices
+    )
+    pools = (replace(pool, memory_bytes=left(f"pool {pool.name!r}", pool.memory_bytes)) for pool in platform.pools)
+    return platform.replace(devices=tuple(devices), pools=tuple(pools))
 
 
 def with_sheet_memory(platform: Platform) -> Platform:

@@ -6,7 +6,7 @@ A problem without each of its constraints, with more memory, or with one more de
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def changes(problem: Problem) -> Iterator[tuple[str, str | None, Problem]]:
     platform = problem.platform
     if any(device.memory_bytes is not None for device in platform.devices):
         unlimited = tuple(device.replace(memory_bytes=None) for device in platform.devices)
-        yield "without memory limits", "memory", problem.replace(platform=platform.replace(devices=unlimited))
+        yield "without memory limits", "memory", problem.replace(platform=platform.replace(devices=unlimited, pools=()))
     if problem.contiguity is not Contiguity.NONE:
         what = f"without contiguity ({problem.contiguity})"
         yield what, "contiguity", problem.replace(contiguity=Contiguity.NONE)
@@ -65,7 +65,13 @@ def changes(problem: Problem) -> Iterator[tuple[str, str | None, Problem]]:
         limit = next(device.memory_bytes for device in platform.devices if device.kind == kind)
         if limit is not None:
             more = tuple(d.replace(memory_bytes=limit + GIB) if d.kind == kind else d for d in platform.devices)
-            yield f"one GiB more on every {kind}", None, problem.replace(platform=platform.replace(devices=more))
+            names = {d.name for d in more if d.kind == kind}
+            pools = tuple(
+                replace(pool, memory_bytes=pool.memory_bytes + GIB) if names.intersection(pool.devices) else pool
+                for pool in platform.pools
+            )
+            larger = platform.replace(devices=more, pools=pools)
+            yield f"one GiB more on every {kind}", None, problem.replace(platform=larger)
     for kind in platform.kinds:
         yield f"one {kind} more", None, problem.replace(platform=_with_one_more(platform, kind))
 
@@ -76,7 +82,11 @@ def _with_one_more(platform: Platform, kind: str) -> Platform:
     number = 1
     while f"{twin.name}#{number}" in platform.device_names:
         number += 1
-    return platform.replace(devices=(*platform.devices, twin.replace(name=f"{twin.name}#{number}")))
+    name = f"{twin.name}#{number}"
+    pools = tuple(
+        replace(pool, devices=(*pool.devices, name)) if twin.name in pool.devices else pool for pool in platform.pools
+    )
+    return platform.replace(devices=(*platform.devices, twin.replace(name=name)), pools=pools)
 
 
 def carried(placement: Placement, problem: Problem) -> Placement:

@@ -80,16 +80,7 @@ class LanguageTask:
     def platform(self) -> Platform:
         """The devices with all of their memory, that of activations too."""
         whole = _less_memory(self.problem.platform, -self.activation_bytes)
-        if not self.hosted_bytes:
-            return whole
-        return whole.replace(
-            devices=tuple(
-                each.replace(memory_bytes=each.memory_bytes + self.hosted_bytes)
-                if each.is_host and each.memory_bytes is not None
-                else each
-                for each in whole.devices
-            )
-        )
+        return whole.with_more_memory(lambda device: self.hosted_bytes if device.is_host else 0.0)
 
     def with_costs(self, costs_of_phase: Mapping[str, CostTable]) -> LanguageTask:
         """Return the task with other costs of its phases; what ops hold stays."""
@@ -277,7 +268,6 @@ def join_labels(labels: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray
 
 def _less_memory(platform: Platform, num_bytes: float) -> Platform:
     """Return the platform with less memory on every device, on each member of those that are teams."""
-    devices = []
     for device in platform.devices:
         limit = device.memory_bytes
         if limit is not None and limit <= device.degree * num_bytes:
@@ -285,5 +275,4 @@ def _less_memory(platform: Platform, num_bytes: float) -> Platform:
                 f"device {device.name!r} has {format_bytes(limit)}; activations of a step alone take "
                 f"{format_bytes(device.degree * num_bytes)}: ask for a smaller batch or prompt"
             )
-        devices.append(device if limit is None else replace(device, memory_bytes=limit - device.degree * num_bytes))
-    return platform.replace(devices=tuple(devices))
+    return platform.with_more_memory(lambda device: -device.degree * num_bytes)

@@ -152,8 +152,13 @@ def with_teams(platform: Platform, teams: Teams) -> Platform:
         for kinds in ([None] if link.kinds is None else sorted(_pairs(kinds_of, link.kinds)))
     )
     specs = {kind: platform.spec_of_kind.get(base, base) for kind, base in base_of.items() if kind != base}
+    pools = tuple(  # members of a team are interchangeable, so they share a pool or none
+        replace(pool, devices=inside)
+        for pool in platform.pools
+        if (inside := tuple(each.name for each in devices if each.member_names[0] in pool.devices))
+    )
     return Platform(
-        tuple(devices), links, direct, {**platform.spec_of_kind, **specs}, platform.specs
+        tuple(devices), links, direct, {**platform.spec_of_kind, **specs}, platform.specs, pools
     )  # fmt: skip
 
 

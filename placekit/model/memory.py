@@ -15,10 +15,13 @@ The memory of :math:`S` is the sum of what its ops hold, its weights and its que
 at any time. Without the queues it does not fall when ops join :math:`S`: more ops can only lengthen lives. Methods may
 give up a part that is too large without its queues. And it is never less than what the ops hold alone: methods that
 know nothing of blocks solve a relaxation.
+
+Devices of a *pool* share one memory: the sum of what they need, each at its own peak, must fit into the pool.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -31,6 +34,47 @@ from numpy.typing import NDArray
 from placekit.arrays import sum_by
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, frozen_array
+
+MEMORY_TOLERANCE = 1e-12
+"""Relative slack on memory limits: sums of byte counts above 2**53 are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One memory that several devices share: what they hold together, each its own, must fit into it.
+
+    Parameters
+    ----------
+    name
+        Name, for messages.
+    memory_bytes
+        Its size, in bytes.
+    devices
+        Names of the devices that share it.
+
+    Raises
+    ------
+    InvalidProblemError
+        An empty name, no device, a device twice, or a size that is not a positive finite number.
+    """
+
+    name: str
+    memory_bytes: float
+    devices: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", tuple(self.devices))
+        if not self.name or not self.devices or len(set(self.devices)) < len(self.devices):
+            raise InvalidProblemError(f"pool {self.name!r} of {self.devices}: a name, and each device once")
+        if not (math.isfinite(self.memory_bytes) and self.memory_bytes > 0):
+            raise InvalidProblemError(
+                f"pool {self.name!r} has memory_bytes {self.memory_bytes}; it must be finite and > 0"
+            )
+
+    @property
+    def most_bytes(self) -> float:
+        """Bytes that the judge lets its devices hold together, `MEMORY_TOLERANCE` included."""
+        return self.memory_bytes * (1 + MEMORY_TOLERANCE)
 
 
 class BlockKind(IntEnum):
@@ -210,6 +254,11 @@ class StageMemory:
         return MemoryUse(
             weights, _peaks(device[is_live], first[is_live], last[is_live], num_bytes[is_live], num_devices), queues
         )
+
+    def most_together(self, num_devices: int) -> float:
+        """Return bytes that so many devices never need more than together: blocks count once for each, or each use."""
+        times = np.minimum(np.diff(self.offsets), num_devices)
+        return float(self._own.sum() + (self.num_bytes * times).sum())
 
     def of(self, inside: NDArray[np.bool_]) -> float:
         """Return the bytes that a device needs for the ops ``[num_ops]`` `inside`."""

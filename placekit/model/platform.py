@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.memory import MEMORY_TOLERANCE, Pool
 from placekit.model.reprs import short_list, short_repr
 
-MEMORY_TOLERANCE = 1e-12
-"""Relative slack on memory limits: sums of byte counts above 2**53 are rounded."""
 MAX_DEVICES = 8192
 """More devices than this are taken for a mistake, not for a machine."""
 
@@ -197,12 +196,15 @@ class Platform:
     spec_of_kind, specs
         For analytic costs only: name of the spec by kind, for kinds that name one; and specs of a platform file's own,
         some fields of :class:`placekit.cost_models.sheets.device_table.DeviceSpec` by name. Equality ignores both.
+    pools
+        Memories that several devices share. The limit of a device in a pool is the pool's, or its own if that is less.
 
     Raises
     ------
     InvalidProblemError
         No device, a duplicate name, devices of one kind that differ, a link of an unknown kind, two direct links of the
-        same pairs, a device without a node where others have one, or two devices on different nodes without a link.
+        same pairs, a device without a node where others have one, or two devices on different nodes without a link; a
+        pool of an unknown device, a device in two pools, or interchangeable devices of which only some are in a pool.
 
     Examples
     --------
@@ -216,6 +218,7 @@ class Platform:
     direct_links: tuple[DirectLink, ...] = ()
     spec_of_kind: Mapping[str, str] = field(default_factory=dict, compare=False)
     specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    pools: tuple[Pool, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(self.devices))
@@ -224,6 +227,9 @@ class Platform:
         object.__setattr__(self, "specs", MappingProxyType(specs))
         object.__setattr__(self, "links", MappingProxyType(dict(self.links)))
         object.__setattr__(self, "direct_links", tuple(self.direct_links))
+        object.__setattr__(self, "pools", tuple(self.pools))
+        if self.pools:
+            self._limit_by_pools()
         if not self.devices:
             raise InvalidProblemError("a platform needs at least one device")
         for name, count in Counter(device.name for device in self.devices).items():
@@ -245,6 +251,31 @@ class Platform:
         self._check_nodes()
         if self.direct_links:
             self._check_direct_links()
+        for pool in self.pools:
+            inside = np.isin(self.group_of_device, self.group_of_device[self.members_of(pool)])
+            alike = [self.device_names[d] for d in np.flatnonzero(inside).tolist()]
+            if out := [name for name in alike if name not in pool.devices]:
+                raise InvalidProblemError(
+                    f"device {out[0]!r} is not in pool {pool.name!r}, but interchangeable with devices in it; give it "
+                    "another kind"
+                )
+
+    def _limit_by_pools(self) -> None:
+        """Let no device hold more than its pool."""
+        limit: dict[str, float] = {}
+        for pool in self.pools:
+            for name in pool.devices:
+                if name in limit or name not in {device.name for device in self.devices}:
+                    what = "in two pools" if name in limit else "no device of the platform"
+                    raise InvalidProblemError(f"pool {pool.name!r} names {name!r}, which is {what}")
+                limit[name] = pool.memory_bytes
+        devices = tuple(
+            device.replace(memory_bytes=limit[device.name])
+            if device.name in limit and (device.memory_bytes is None or device.memory_bytes > limit[device.name])
+            else device
+            for device in self.devices
+        )
+        object.__setattr__(self, "devices", devices)
 
     def _check_nodes(self) -> None:
         homeless = [device.name for device in self.devices if device.node is None]
@@ -347,6 +378,31 @@ class Platform:
         array.setflags(write=False)
         return array
 
+    def members_of(self, pool: Pool) -> NDArray[np.int64]:
+        """``[devices of the pool]`` indices of the devices that share `pool`."""
+        return np.array([self.device_names.index(name) for name in pool.devices], dtype=np.int64)
+
+    @property
+    def most_bytes(self) -> float:
+        """Bytes that all devices hold together at most, without `MEMORY_TOLERANCE`; infinity if one has no limit."""
+        limits = {d.name: math.inf if d.memory_bytes is None else d.memory_bytes for d in self.devices}
+        pooled = sum(min(pool.memory_bytes, sum(limits.pop(name) for name in pool.devices)) for pool in self.pools)
+        return pooled + sum(limits.values())
+
+    def with_more_memory(self, extra_bytes: Callable[[Device], float]) -> Self:
+        """Return the platform with so many bytes more on every limited device, and in the pool that it is in."""
+        extra = {device.name: extra_bytes(device) for device in self.devices}
+        devices = tuple(
+            each if each.memory_bytes is None else each.replace(memory_bytes=each.memory_bytes + extra[each.name])
+            for each in self.devices
+        )
+        pools = (replace(p, memory_bytes=p.memory_bytes + sum(extra[name] for name in p.devices)) for p in self.pools)
+        return self.replace(devices=devices, pools=tuple(pools))
+
+    def without_pools(self) -> Self:
+        """Return the platform whose devices have memories of their own, each with its limit."""
+        return self.replace(pools=())
+
     @cached_property
     def group_of_device(self) -> NDArray[np.int64]:
         """``[num_devices]`` label of the interchangeable devices: one kind and, with direct links, one node."""
@@ -409,7 +465,8 @@ class Platform:
 
     def __reduce__(self) -> tuple[Any, ...]:
         specs = {name: dict(values) for name, values in self.specs.items()}
-        return (type(self), (self.devices, dict(self.links), self.direct_links, dict(self.spec_of_kind), specs))
+        links, named = dict(self.links), dict(self.spec_of_kind)
+        return (type(self), (self.devices, links, self.direct_links, named, specs, self.pools))
 
     def __hash__(self) -> int:
         return hash(self.devices)
@@ -423,11 +480,13 @@ class Platform:
         return replace(self, **changes)
 
     def with_devices(self, devices: Iterable[Device]) -> Self:
-        """Return the platform with some of its devices, and the links of their kinds."""
+        """Return the platform with some of its devices, the links of their kinds, and the pools that they share."""
         kept = tuple(devices)
-        kinds = {device.kind for device in kept}
+        kinds, names = {device.kind for device in kept}, {device.name for device in kept}
+        left = [replace(p, devices=both) for p in self.pools if (both := tuple(n for n in p.devices if n in names))]
         return self.replace(
             devices=kept,
+            pools=tuple(left),
             links={kind: link for kind, link in self.links.items() if kind in kinds},
             direct_links=tuple(link for link in self.direct_links if kinds.issuperset(link.kinds or ())),
         )

@@ -16,7 +16,7 @@ from placekit.model.contiguity import Contiguity, order_edges
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, did_you_mean
 from placekit.model.graph import OpGraph, frozen_array
-from placekit.model.memory import StageMemory
+from placekit.model.memory import Pool, StageMemory
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Platform
 from placekit.model.served import Served
@@ -207,6 +207,14 @@ class Problem(Generic[O_co]):
         return self.costs.blocks is not None and bool(limits) and self.stage_memory.most_bytes > min(limits)
 
     @cached_property
+    def tight_pools(self) -> tuple[Pool, ...]:
+        """Pools whose devices might need more together than there is, even if each of them fits."""
+        most = self.stage_memory.most_together
+        copies = 1 if self.objective.team_rule == "off" else self.platform.num_devices
+        several = [pool for pool in self.platform.pools if len(pool.devices) > 1]
+        return tuple(pool for pool in several if copies * most(len(pool.devices)) > pool.memory_bytes)
+
+    @cached_property
     def content_hash(self) -> str:
         """Hexadecimal digest of everything that decides what a placement costs and may do; not of provenance."""
         digest = hashlib.blake2b(digest_size=16)
@@ -227,6 +235,8 @@ class Problem(Generic[O_co]):
             pairs = (self.platform.direct_link_names, [device.node for device in self.platform.devices])
             digest.update(repr(pairs).encode())
             digest.update(np.ascontiguousarray(costs.direct_time_s).tobytes())
+        if self.platform.pools:
+            digest.update(repr([(pool.memory_bytes, pool.devices) for pool in self.platform.pools]).encode())
         return digest.hexdigest()
 
     @cached_property
@@ -242,6 +252,8 @@ class Problem(Generic[O_co]):
         for device in platform.devices:
             limit = "no limit" if device.memory_bytes is None else f"{device.memory_bytes!r} bytes"
             terms[f"device {device.name}"] = f"{device.kind}{', host' if device.is_host else ''}, {limit}"
+        for pool in platform.pools:
+            terms[f"pool {pool.name}"] = f"{', '.join(pool.devices)}, {pool.memory_bytes!r} bytes"
         for op in np.flatnonzero(self.pinned != UNPINNED).tolist():
             terms[f"pin of {graph.op_names[op]}"] = platform.device_names[self.pinned[op]]
         arrays: dict[str, tuple[NDArray[Any], ...]] = {

@@ -196,6 +196,14 @@ def _memory_violations(problem: Problem, used: NDArray[np.float64]) -> list[Viol
                 f"device {target.name!r} needs {format_bytes_exactly(num_bytes)}, it has {format_bytes_exactly(limit)}"
             )
             found.append(Violation("memory", message, None, target.name, num_bytes - limit, "bytes"))
+    for pool in platform.pools:
+        num_bytes = float(used[platform.members_of(pool)].sum())
+        if num_bytes > pool.most_bytes:
+            message = (
+                f"devices {', '.join(pool.devices)} need {format_bytes_exactly(num_bytes)} together, their memory "
+                f"{pool.name!r} has {format_bytes_exactly(pool.memory_bytes)}"
+            )
+            found.append(Violation("memory", message, None, None, num_bytes - pool.memory_bytes, "bytes"))
     return found
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.pins import homes_of_pins, pins_against_class, pins_against_order
 from placekit.model.placement import Violation
-from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.sizes import format_bytes
 from placekit.solve.certificates import NoDevice, Prices
 from placekit.solve.run import Run
@@ -53,7 +53,8 @@ def find_infeasibility(run: Run) -> StopReason | None:
     against_order = pins_against_order(problem)
     if against_order is not None:
         return run.prove_infeasible(against_order)
-    over = float(own_bytes.sum() - limits.sum())
+    most = platform.most_bytes
+    over = float(own_bytes.sum() - most)
     if over > 2 * MEMORY_TOLERANCE * float(own_bytes.sum()):  # twice: sums are rounded
         message = (
             f"the ops need {format_bytes(float(own_bytes.sum()))}, {format_bytes(over)} more "

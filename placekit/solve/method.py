@@ -81,6 +81,13 @@ class Method(ABC):
         """
         return no_links(problem) or no_shared_memory(problem)
 
+    def knows_pools(self, problem: Problem[Any]) -> bool:  # noqa: ARG002
+        """Return True if the method counts memory that devices of `problem` share (`placekit.Pool`); by default not.
+
+        What it is given in place of such a problem says :mod:`placekit.solve.lifting.without_pools`.
+        """
+        return False
+
     @abstractmethod
     def run(self, run: Run[Any]) -> StopReason:
         """Work on `run.problem` until done or told to stop; report through `run`; return why it ended."""

@@ -195,6 +195,10 @@ class _ByObjective(Method):
             return why_not(method, problem)
         return _not_served(self.name, self._targets, problem.objective.name)
 
+    def knows_pools(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Return True: the objective's class does, or works without them."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Let the objective's class work."""
         method = self._serving(run.problem)

@@ -25,8 +25,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.placement import Violation
-from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
 

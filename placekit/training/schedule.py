@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.placement import Placement
-from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.objectives.base import Schedule
 from placekit.solve.result import Result, Status
 from placekit.solve.stop import StopReason, relative_gap

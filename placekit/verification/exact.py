@@ -77,6 +77,7 @@ class ExactProblem:
     # memory, limit: ``[num_ops]`` and ``[num_devices]`` in one unit of memory; None for no limit
     memory: list[int]
     limit: list[int | None]
+    pools: list[tuple[list[int], int]]  # devices that share one memory, and its size in that unit
     # blocks, block_size: ``[num_blocks]`` ops of each memory block, and its size in that unit
     blocks: list[list[int]]
     block_size: list[int]
@@ -118,8 +119,13 @@ class ExactProblem:
             sizes = costs.blocks.num_bytes.tolist()
             slots = costs.blocks.queue_slots if problem.objective.has_pipeline else 0
         tensors = graph.tensor_bytes.tolist() if slots else [0.0] * graph.num_tensors
-        of_ops, of_limits, of_blocks, of_tensors = _whole_lists(
-            costs.op_memory_bytes.tolist(), [0.0 if limit is None else limit for limit in limits], sizes, tensors
+        pools, names = problem.platform.pools, [device.name for device in devices]
+        of_ops, of_limits, of_pools, of_blocks, of_tensors = _whole_lists(
+            costs.op_memory_bytes.tolist(),
+            [0.0 if limit is None else limit for limit in limits],
+            [pool.memory_bytes for pool in pools],
+            sizes,
+            tensors,
         )
         kinds: dict[str, int] = {}
         offsets, consumers = graph.consumer_offsets.tolist(), graph.consumers.tolist()
@@ -130,6 +136,7 @@ class ExactProblem:
             rows[graph.num_ops :],
             of_ops,
             [None if limit is None else w for limit, w in zip(limits, of_limits, strict=True)],
+            [([names.index(each) for each in pool.devices], w) for pool, w in zip(pools, of_pools, strict=True)],
             blocks,
             of_blocks,
             [size * slots for size in of_tensors],

@@ -208,6 +208,10 @@ def _broken(exact: ExactProblem, device: list[int], step: list[int] | None, team
         if not fits(used, limit):
             times = rounded(Fraction(used, limit or 1))
             yield "memory", f"device {devices[d]!r} holds more than its limit, {times:.6g} times as much"
+    for sharing, size in exact.pools:
+        if not fits(sum(exact.needed(held[d]) for d in sharing), size):
+            names_of = ", ".join(repr(devices[d]) for d in sharing)
+            yield "memory", f"devices {names_of} hold more than the memory that they share"
     home: dict[int, int] = {}
     for op, c in enumerate(exact.class_of):
         other = home.setdefault(c, op)

@@ -24,6 +24,8 @@ of each is between 0 and 1, those of a team add up to 1, and the least over d is
 holds as it is, but for s, which counts for :math:`s_v t_{vdp} / n` where n devices are of the kind of d, and not at all
 where teams mix kinds.
 
+Devices that share a memory of size M pay :math:`M \max_d \mu_d` together, if that is less than their limits.
+
 If all weights are 0 and the value is above 0, then no placement keeps the memory limits. A cost per subgraph of the
 serial latency comes on top: either one device holds everything, or there are two subgraphs or more, one for every
 device that must be used.
@@ -105,8 +107,11 @@ def priced_value(
             cheapest = cost if cheapest is None else min(cheapest, cost)
         value += cheapest or 0
     tolerance = 1 + Fraction(1, 10**12)
-    for d, limit in enumerate(exact.limit):
-        value -= price[profile[d]] * (limit or 0) * unit * tolerance
+    room = [price[profile[d]] * (limit or 0) for d, limit in enumerate(exact.limit)]
+    for sharing, most in exact.pools:
+        highest = max([price[profile[d]] for d in sharing], default=Fraction(0))
+        value += max(Fraction(0), sum((room[d] for d in sharing), -highest * most)) * unit * tolerance
+    value -= sum(room) * unit * tolerance
     if not any(map(any, (*work, *transfer, *alone.values()))):
         return NOTHING_FEASIBLE if value > 0 else Fraction(0)
     if certificate.edges:

@@ -17,19 +17,21 @@ All three indicators are linear in membership:
 
 Rows exist for the positions at which all ops together need most, and for those at which an answer did not fit. If an
 answer has its row and still exceeds the limit, by the tolerance of the solver, that answer is forbidden.
+
+A pool has one row over all of its devices, where no bytes are shared by ops: :math:`\sum_{d, c} b_c x_{cd} \le M`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.memory import BlockKind
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE, BlockKind
+from placekit.model.problem import Problem
 from placekit.solvers.generic.coarsen import Contraction
 
 OPENING_ROWS = 6
@@ -74,6 +76,37 @@ class Excess(NamedTuple):
     position: int  # position with the most live bytes
     classes: NDArray[np.bool_]  # ``[C]`` True for the classes on the device that need memory
     grows: bool  # True if no larger set of classes fits either
+
+
+class PoolRow(NamedTuple):
+    """Memory that devices share."""
+
+    devices: tuple[int, ...]  # indices
+    most_bytes: float  # as the judge counts, tolerance included
+
+
+def knows_pools(problem: Problem[Any]) -> bool:
+    """Return True if the programs have rows for the pools of `problem`: no teams, no links, no bytes that ops share.
+
+    Such bytes have their peaks at another position on each device.
+    """
+    return problem.objective.team_rule == "off" and problem.costs.blocks is None and not problem.has_direct_links
+
+
+def pool_rows(problem: Problem[Any]) -> list[PoolRow]:
+    """Return the pools that may be exceeded."""
+    platform = problem.platform
+    return [PoolRow(tuple(platform.members_of(pool).tolist()), pool.most_bytes) for pool in problem.tight_pools]
+
+
+def overfull_pools(contraction: Contraction, device_of_op: NDArray[np.int64]) -> Iterator[tuple[PoolRow, list[int]]]:
+    """Yield the pools that an answer exceeds, as `evaluate` finds them, and the classes in each that have bytes."""
+    use = contraction.problem.stage_memory.use(device_of_op, contraction.problem.platform.num_devices).total
+    device_of_class = contraction.restrict(device_of_op)
+    for row in pool_rows(contraction.problem):
+        if use[list(row.devices)].sum() > row.most_bytes:
+            inside = np.isin(device_of_class, row.devices) & (contraction.memory_bytes > 0)
+            yield row, np.flatnonzero(inside).tolist()
 
 
 def memory_row(contraction: Contraction, position: int) -> MemoryRow:

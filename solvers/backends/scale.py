@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 
 ROUNDING_ERROR = 2e-7
 """What the floors may cost together, relative to the best objective known: below the optimality tolerance."""

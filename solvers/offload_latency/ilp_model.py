@@ -30,8 +30,8 @@ from itertools import pairwise
 import numpy as np
 import pulp
 
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.placement import Placement
-from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.solvers.assignment.ilp.model import CEILING
 from placekit.solvers.backends.building import no_step

@@ -78,6 +78,10 @@ class Auto(Method):
             return None
         return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
 
+    def knows_pools(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Return True: each stage does, or works without them."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
         raise_bounds_at_once(run)

@@ -65,6 +65,10 @@ class Composed(Method):
                 return f"{method.name}: {reason}"
         return None
 
+    def knows_pools(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Return True: each part does, or works without them."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Let each part work on `run` in turn; ``run.info["stages"]`` tells what each one brought."""
         return run_stages(run, self._stages)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut, CutCost
 from placekit.solvers.serial_latency.labels import Labels

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.training_plan.dp import Sweep, TrainingDp, TrainingDpParams
 from placekit.solvers.training_plan.knapsack import GREEDY

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.solvers.training_plan.chains import extend_chains, stage_edges_s
 from placekit.solvers.training_plan.knapsack import FITS, choose
 from placekit.solvers.training_plan.relaxation import relax

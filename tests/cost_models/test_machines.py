@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from placekit.cli.inputs.platforms import MemoryLimits
 from placekit.cli.main import app
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import GENERAL, LLAMA_CPP, get_card
@@ -25,6 +26,18 @@ def test_cards_and_memory_make_a_platform() -> None:
     assert set(platform.links) == {"rtx-4090", "rtx-3060-12-gb"}
     costs = Analytic(machine.specs(LLAMA_CPP)).spec_of_kind(platform)
     assert costs["CPU"].memory_bandwidth_bytes_per_s == pytest.approx(0.7 * 89.6e9)
+
+
+def test_chips_share_one_memory_with_the_host() -> None:
+    """Unified memory is a pool of card and host; a headroom and a limit by name are of the pool, too."""
+    platform = machine_of("M4 Max").platform()
+    assert [(pool.memory_bytes, pool.devices) for pool in platform.pools] == [(128 * 2**30, ("CPU", "m4-max"))]
+    assert [device.memory_bytes for device in platform.devices] == [128 * 2**30, 0.75 * 128 * 2**30]
+    assert machine_of("Strix Halo", "64 GB LPDDR5X-8000 x4").platform().pools[0].memory_bytes == 64 * 2**30
+    assert not machine_of("RTX 4090", "64 GB DDR5-5600 x2").platform().pools
+    less = MemoryLimits(["ram=100GB"], "10%").apply(platform)
+    assert less.pools[0].memory_bytes == pytest.approx(90e9)
+    assert [device.memory_bytes for device in less.devices] == pytest.approx([90e9, 90e9])
 
 
 def test_a_machine_without_anything_is_refused() -> None:

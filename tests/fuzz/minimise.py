@@ -71,7 +71,7 @@ def _steps(problem: Problem) -> Iterator[Callable[[], Problem]]:
         yield partial(_with_costs, problem, supported=None)
     if any(device.memory_bytes is not None for device in platform.devices):
         free = tuple(device.replace(memory_bytes=None) for device in platform.devices)
-        yield partial(problem.replace, platform=platform.replace(devices=free))
+        yield partial(problem.replace, platform=platform.replace(devices=free, pools=()))
     if problem.has_direct_links:
         yield partial(_with_links, problem, np.zeros(0, dtype=np.int64))
         links = np.arange(len(platform.direct_links))
@@ -123,7 +123,8 @@ def _without_device(problem: Problem, device: int) -> Problem:
     pinned = np.where(problem.pinned > device, problem.pinned - 1, problem.pinned)
     kinds = {device.kind for device in devices}
     links = [link for link in problem.platform.direct_links if kinds.issuperset(link.kinds or ())]
-    return problem.replace(platform=Platform(devices, direct_links=tuple(links)), pinned=pinned)
+    pools = problem.platform.with_devices(devices).pools
+    return problem.replace(platform=Platform(devices, direct_links=tuple(links), pools=pools), pinned=pinned)
 
 
 def _with_links(problem: Problem, kept: NDArray[np.int64]) -> Problem:

@@ -7,7 +7,7 @@ from time import process_time
 
 import numpy as np
 
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.solve.result import Status
 from placekit.solve.stop import MaxRuntime
 from placekit.solvers.training_plan.solve import solve_plan

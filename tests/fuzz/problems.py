@@ -22,6 +22,7 @@ from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLaten
 
 from .equals import equal_devices_problem
 from .links import with_links
+from .pools import with_pools
 from .twists import twisted
 
 MAX_PLACEMENTS = {"throughput": 400, "serial-latency": 400, "offload-latency": 200, "makespan": 64}
@@ -36,6 +37,9 @@ MAX_PLACEMENTS_OF_TEAMS = 256
 
 EQUALS = 0.15
 """Share of problems on equal devices of which something else makes one unlike the others (:mod:`.equals`)."""
+
+POOLED = 0.1
+"""Share of other problems with memories that several devices share (:mod:`.pools`)."""
 
 TRAINING = "training"
 """Name of graphs with a gradient for every op."""
@@ -113,7 +117,9 @@ def random_problem(
     knows_links = problem.objective.direct_ends > 0 and problem.objective.team_rule == "off"
     if knows_links and rng.random() < 0.25:
         problem = with_links(rng, problem, draw)
-    return twisted(rng, problem, is_enumerated=sizes is None) if rng.random() < 0.5 else problem
+    problem = twisted(rng, problem, is_enumerated=sizes is None) if rng.random() < 0.5 else problem
+    of_pools = np.random.default_rng([seed, case, 6])
+    return with_pools(of_pools, problem) if num_devices > 1 and of_pools.random() < POOLED else problem
 
 
 def _graph(rng: np.random.Generator, num_ops: int, *, trains: bool) -> OpGraph:

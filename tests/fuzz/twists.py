@@ -74,7 +74,7 @@ def _with_tight_memory(rng: np.random.Generator, problem: Problem) -> Problem:
     if costs.blocks is None and not costs.op_memory_bytes.any():
         sizes = rng.integers(1, 10, problem.graph.num_ops) * float(rng.choice([1.0, 0.1, 1e8 / 3, 2.0**30]))
         problem = problem.replace(costs=costs.replace(op_memory_bytes=sizes))
-    device = _planted(rng, problem)
+    device = planted(rng, problem)
     needed = [problem.stage_memory.of(device == d) for d in range(platform.num_devices)]
     limits: dict[str, float | None] = {}
     for kind in platform.kinds:
@@ -85,7 +85,7 @@ def _with_tight_memory(rng: np.random.Generator, problem: Problem) -> Problem:
     return problem.replace(platform=changed)
 
 
-def _planted(rng: np.random.Generator, problem: Problem) -> NDArray[np.int64]:
+def planted(rng: np.random.Generator, problem: Problem) -> NDArray[np.int64]:
     """Draw a placement that heeds pins, support and colocation, or one in blocks along a topological order."""
     num_ops, num_devices = problem.graph.num_ops, problem.platform.num_devices
     if problem.contiguity is not Contiguity.NONE and rng.random() < 0.7:

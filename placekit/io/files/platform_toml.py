@@ -7,6 +7,7 @@ import math
 import re
 import reprlib
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from placekit.io.atomic import write_text
 from placekit.io.files.schemas import PlatformFileModel, TomlDevice
 from placekit.io.reading import blaming, read_text, validated
 from placekit.model.errors import InvalidFileError
+from placekit.model.memory import Pool
 from placekit.model.platform import MAX_DEVICES, Device, Platform
 
 _UNITS: dict[str, float] = {"": 1.0, "B": 1.0} | {
@@ -55,6 +57,7 @@ def read_platform(path: str | Path) -> Platform:
     specs = {name: spec.model_dump(exclude_none=True) for name, spec in model.spec.items()}
     for kind in {device.kind for device in model.device} & specs.keys():
         spec_of_kind.setdefault(kind, kind)  # a kind that is called like a spec of the file has it
+    pools = _pools(model, path)
     with blaming(path):
         return Platform(
             tuple(each for at, device in enumerate(model.device) for each in _devices(device, f"{path}: device[{at}]")),
@@ -62,7 +65,38 @@ def read_platform(path: str | Path) -> Platform:
             tuple(link.to_direct_link() for link in model.direct_link),
             spec_of_kind,
             specs,
+            pools,
         )
+
+
+def _pools(model: PlatformFileModel, path: str | Path) -> tuple[Pool, ...]:
+    """Return the memories that devices of a file share: one for each pool and node."""
+    members: dict[tuple[str, str | None], list[str]] = {}
+    for device in model.device:
+        if device.pool is None:
+            continue
+        if device.pool not in model.pool:
+            raise InvalidFileError(
+                f"{path}: device {device.name!r} is in pool {device.pool!r}, which has no size; add [pool."
+                f"{_quoted(device.pool)}] with its memory"
+            )
+        members.setdefault((device.pool, device.node), []).extend(_names(device))
+    named = {pool for pool, _ in members}
+    if unused := [name for name in model.pool if name not in named]:
+        raise InvalidFileError(f"{path}: [pool.{_quoted(unused[0])}] has no devices; let some have this pool")
+    size = {
+        name: _memory_bytes(pool.memory, f"{path}: [pool.{_quoted(name)}] memory") for name, pool in model.pool.items()
+    }
+    several = [name for name, count in Counter(name for name, _ in members).items() if count > 1]
+    return tuple(
+        Pool(f"{name} on {node}" if name in several else name, size[name], tuple(names))
+        for (name, node), names in members.items()
+    )
+
+
+def _names(entry: TomlDevice) -> list[str]:
+    """Return the names of the devices that an entry stands for."""
+    return [entry.name] if entry.count == 1 else [f"{entry.name}.{number}" for number in range(entry.count)]
 
 
 def _devices(entry: TomlDevice, where: str) -> list[Device]:
@@ -80,7 +114,7 @@ def _devices(entry: TomlDevice, where: str) -> list[Device]:
         return [device]
     if entry.cores:
         raise InvalidFileError(f"{where} has count {entry.count} and cores; {entry.count} devices cannot share them")
-    return [device.replace(name=f"{entry.name}.{number}") for number in range(entry.count)]
+    return [device.replace(name=name) for name in _names(entry)]
 
 
 def _memory_bytes(value: Any, where: str) -> float:
@@ -138,6 +172,7 @@ def write_platform(platform: Platform, path: str | Path) -> None:
             "properties": dict(device.properties) or None,
             "node": device.node,
             "spec": platform.spec_of_kind.get(device.kind),
+            "pool": next((pool.name for pool in platform.pools if device.name in pool.devices), None),
         }
         lines += _table("[[device]]", {key: value for key, value in entry.items() if value is not None})
     for kind, link in platform.links.items():
@@ -147,6 +182,8 @@ def write_platform(platform: Platform, path: str | Path) -> None:
         values = {"latency_s": direct.latency_s, "bandwidth_bytes_per_s": direct.bandwidth_bytes_per_s}
         of_pairs = {"kinds": list(direct.kinds)} if direct.kinds else {}
         lines += _table("[[direct_link]]", {**of_pairs, "between_nodes": direct.between_nodes, **values})
+    for pool in platform.pools:
+        lines += _table(f"[pool.{_quoted(pool.name)}]", {"memory": pool.memory_bytes})
     for name, spec in platform.specs.items():
         lines += _table(f"[spec.{_quoted(name)}]", spec)
     write_text(path, "\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from placekit.io.reading import blaming, read_json, validated
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.model.graph import OpGraph
+from placekit.model.memory import Pool
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Device, Platform
 from placekit.model.problem import UNPINNED, Problem
@@ -79,6 +81,7 @@ def problem_from_dict(data: Any, path: str | Path = "problem") -> Problem:
             tuple(Device(**device.model_dump()) for device in model.platform.devices),
             {kind: link.to_link() for kind, link in model.platform.links.items()},
             tuple(link.to_direct_link() for link in model.platform.direct_links),
+            pools=tuple(Pool(pool.name, pool.memory_bytes, tuple(pool.devices)) for pool in model.platform.pools),
         )
         costs = costs_from_model(model.costs, graph.num_ops, graph.num_tensors, f"{path}: costs")
         pinned = np.full(graph.num_ops, UNPINNED)
@@ -164,6 +167,8 @@ def _platform_to_dict(platform: Platform) -> dict[str, Any]:
     }
     if platform.direct_links:
         document["direct_links"] = [link.to_dict() for link in platform.direct_links]
+    if platform.pools:
+        document["pools"] = [asdict(pool) for pool in platform.pools]
     return document
 
 

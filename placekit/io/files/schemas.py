@@ -70,12 +70,21 @@ class DirectLinkModel(LinkModel):
         return DirectLink(link.latency_s, link.bandwidth_bytes_per_s, kinds, self.between_nodes)
 
 
+class PoolModel(Strict):
+    """A memory that devices share."""
+
+    name: Name
+    memory_bytes: Positive
+    devices: Annotated[list[Name], Field(min_length=1)]
+
+
 class PlatformModel(Strict):
-    """Devices, the link of every kind that has one, and direct links between devices."""
+    """Devices, the link of every kind that has one, direct links between devices, and memories that devices share."""
 
     devices: Annotated[list[DeviceModel], Field(min_length=1, max_length=2 * MAX_DEVICES)]
     links: dict[str, LinkModel] = {}
     direct_links: list[DirectLinkModel] = []
+    pools: list[PoolModel] = []
 
 
 class OpsModel(Columns):
@@ -240,6 +249,13 @@ class TomlDevice(Strict):
     properties: dict[str, str | bool | int | float] = {}
     spec: Name | None = None
     node: Name | None = None
+    pool: Name | None = None
+
+
+class TomlPool(Strict):
+    """One ``[pool.NAME]`` of a platform file: the memory of the devices with that pool, on each node one."""
+
+    memory: Any = None  # what reads it says what is wrong
 
 
 class TomlLink(LinkModel):
@@ -263,6 +279,7 @@ class PlatformFileModel(Strict):
     link: dict[str, TomlLink] = {}
     direct_link: list[TomlDirectLink] = []
     spec: dict[str, SpecModel] = {}
+    pool: dict[str, TomlPool] = {}
 
 
 class WorkloadNode(Open):

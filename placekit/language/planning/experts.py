@@ -59,10 +59,8 @@ def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | N
     costs = problem.costs
     memory = costs.op_memory_bytes - np.where(hosted, task.weight_bytes, 0.0)
     served = replace(problem.served or Served(), hosted_blocks=num_blocks)
-    left = None if host.memory_bytes is None else host.memory_bytes - held
-    devices = tuple(each.replace(memory_bytes=left) if each.is_host else each for each in platform.devices)
     problem = problem.replace(
-        platform=platform.replace(devices=devices),
+        platform=platform.with_more_memory(lambda device: -held if device.is_host else 0.0),
         costs=task.problem.costs.replace(op_memory_bytes=memory),
         served=served,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from placekit.cost_models.sheets.cards import KERNELS
@@ -96,6 +96,7 @@ class Rules:
         Raises `InvalidProblemError`: a card that has less than the runtime itself takes.
         """
         reserved, devices = self.card_bytes(model), []
+        of_runtime: dict[str, float] = {}
         for device in machine.devices:
             limit = device.memory_bytes
             is_small = device.is_host or (limit is not None and limit < LEAST_CARD_BYTES)
@@ -104,10 +105,15 @@ class Rules:
                 raise InvalidProblemError(
                     f"device {device.name!r} has {format_bytes(limit)}; {self.name} itself takes {format_bytes(size)}"
                 )
+            of_runtime[device.name] = size
             devices.append(device if limit is None else device.replace(memory_bytes=limit * (1 - share) - size))
         told = [f"{self.headroom:.0%} of every card"] if self.headroom else []
         told += [f"{format_bytes(reserved)} of every card for {self.name} itself"] if reserved else []
-        return machine.replace(devices=tuple(devices)), " and ".join(told)
+        pools = []
+        for pool in machine.pools:
+            left = pool.memory_bytes * (1 - DEFAULT_HEADROOM) - sum(of_runtime[name] for name in pool.devices)
+            pools.append(replace(pool, memory_bytes=left))
+        return machine.replace(devices=tuple(devices), pools=tuple(pools)), " and ".join(told)
 
     def devices(self, platform: Platform) -> Platform:
         """Return the devices that the runtime can use.

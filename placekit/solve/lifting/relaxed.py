@@ -1,6 +1,7 @@
 """Problem that a method works on: the given one, or a relaxation without what the method does not know.
 
-Without direct links: :mod:`placekit.solve.lifting.without_links`. Without memory that ops share:
+Without pools: :mod:`placekit.solve.lifting.without_pools`; without direct links:
+:mod:`placekit.solve.lifting.without_links`. Without memory that ops share:
 
 1. Without its blocks (:mod:`placekit.model.memory`) a problem is a relaxation: a placement that fits with them fits
    without them. So bounds and proofs of infeasibility hold. The judge scores placements under the problem itself.
@@ -22,6 +23,7 @@ from placekit.model.problem import Problem
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.lifting.lift import Lift, LiftedRun, left_s, reason_of, resumed
 from placekit.solve.lifting.without_links import run_without_links, without_links
+from placekit.solve.lifting.without_pools import without_pools, work_without_pools
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 
@@ -35,6 +37,7 @@ KEY = "without shared memory"
 
 def why_not(method: Method, problem: Problem) -> str | None:
     """Explain in a sentence why `method` cannot work on `problem`, nor on a relaxation; None if the method can."""
+    problem = without_pools(problem)
     reason = method.supports(problem)
     if reason is None or not (problem.has_direct_links or problem.has_tight_blocks):
         return reason
@@ -43,7 +46,7 @@ def why_not(method: Method, problem: Problem) -> str | None:
 
 def knows_links(method: Method, problem: Problem) -> bool:
     """Return True if `method` takes the direct links of `problem` into account."""
-    return method.supports(_without_shared_memory(problem)) is None
+    return method.supports(_without_shared_memory(without_pools(problem))) is None
 
 
 def work(method: Method, run: Run) -> StopReason:
@@ -52,6 +55,8 @@ def work(method: Method, run: Run) -> StopReason:
     Raises `UnsupportedProblemError`: the method can work on neither.
     """
     problem = run.problem
+    if problem.platform.pools and not (method.knows_pools(problem) and method.supports(problem) is None):
+        return work_without_pools(method, run, work)
     has_nothing_to_relax = not (problem.has_direct_links or problem.has_tight_blocks)
     if has_nothing_to_relax or method.supports(problem) is None:  # which can take long: whoever chose it has asked
         return method.run(run)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from placekit.solvers.assignment.cpsat.membership import Membership, Values
 from placekit.solvers.assignment.flat import FlatProblem
-from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row, opening_positions
+from placekit.solvers.assignment.memory_rows import (
+    PoolRow,
+    Shared,
+    excesses,
+    memory_row,
+    opening_positions,
+    overfull_pools,
+)
 from placekit.solvers.backends.scale import scale_bytes
 from placekit.solvers.generic.coarsen import Contraction
 
@@ -24,10 +33,17 @@ class MemoryRows:
         Booleans of classes and slots.
     with_blocks
         The problem's contraction if memory that ops share is limited; None if it is not.
+    pools
+        Memories that devices share.
     """
 
     def __init__(
-        self, proto: cp_model.CpModel, flat: FlatProblem, membership: Membership, with_blocks: Contraction | None
+        self,
+        proto: cp_model.CpModel,
+        flat: FlatProblem,
+        membership: Membership,
+        with_blocks: Contraction | None,
+        pools: Sequence[PoolRow] = (),
     ) -> None:
         self.proto, self.flat, self.membership = proto, flat, membership
         self.num_classes = len(flat.memory_bytes)
@@ -36,6 +52,10 @@ class MemoryRows:
         self.shared: dict[tuple[int, str, tuple[int, ...], tuple[int, ...]], cp_model.IntVar] = {}
         self._shared_of: dict[int, tuple[int, Shared]] = {}
         self._limit_sizes()
+        for pool in pools:
+            x, sizes = self._in_pool(pool, np.flatnonzero(flat.memory_bytes).tolist())
+            whole, most = scale_bytes(np.array(sizes, dtype=np.float64), pool.most_bytes)
+            self.proto.add(cp_model.LinearExpr.weighted_sum(x, whole.tolist()) <= most)
         if with_blocks is not None:
             for position in opening_positions(with_blocks):
                 self._limit_at(with_blocks, position)
@@ -53,6 +73,16 @@ class MemoryRows:
                 x = [self.membership.x[c, s] for c in classes]
                 self.proto.add(cp_model.LinearExpr.weighted_sum(x, sizes.tolist()) <= most)
 
+    def _in_pool(self, pool: PoolRow, classes: list[int]) -> tuple[list[cp_model.IntVar], list[float]]:
+        """Return the booleans of classes in the slots of the devices of a pool, and the bytes of each."""
+        found = [
+            (x, float(self.flat.memory_bytes[c]))
+            for c in classes
+            for s, device in enumerate(self.membership.device_of_slot)
+            if device in pool.devices and (x := self.membership.x.get((c, s))) is not None
+        ]
+        return [x for x, _ in found], [size for _, size in found]
+
     def forbid_together(self, contraction: Contraction, device: NDArray[np.int64]) -> bool:
         """Forbid sets of classes that overfill a device by less than the rounding of the rows.
 
@@ -65,6 +95,11 @@ class MemoryRows:
         """
         before = len(self.covers)
         x = self.membership.x
+        for pool, classes in overfull_pools(contraction, contraction.expand(device)):
+            cover = (-2, *pool.devices, *classes)
+            if cover not in self.covers:
+                self.covers.add(cover)
+                self.proto.add(sum(self._in_pool(pool, classes)[0]) <= len(classes) - 1)
         for excess in excesses(contraction, contraction.expand(device)):
             if contraction.problem.has_tight_blocks and self._limit_at(contraction, excess.position):
                 continue

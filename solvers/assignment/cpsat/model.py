@@ -24,7 +24,7 @@ down (:mod:`placekit.solvers.backends.scale`):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membe
 from placekit.solvers.assignment.cpsat.memory import MemoryRows
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.assignment.ilp.slots import slot_chain
+from placekit.solvers.assignment.memory_rows import PoolRow
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
@@ -65,6 +66,8 @@ class CpsatModel:
         Rows of spare teams (:mod:`placekit.solvers.assignment.teams`).
     with_blocks
         The problem's contraction if memory that ops share is limited; None if it is not.
+    pools
+        Memories that devices share.
 
     Attributes
     ----------
@@ -88,6 +91,7 @@ class CpsatModel:
         step: Callable[[], None] = no_step,
         teams: TeamRows = NO_ROWS,
         with_blocks: Contraction | None = None,
+        pools: Sequence[PoolRow] = (),
     ) -> None:
         self.flat = flat = _narrow(flat, ceiling_s)
         self.proto = WatchedCpModel(step)
@@ -110,7 +114,7 @@ class CpsatModel:
         self._time = self.scale.floor(flat.time_s, self.most + 1)
         self._net_time = self.scale.floor(flat.net_time_s, self.most + 1)
         self.held: dict[int, cp_model.IntVar] = {}
-        self.memory = MemoryRows(self.proto, flat, self.membership, with_blocks)
+        self.memory = MemoryRows(self.proto, flat, self.membership, with_blocks, pools)
         self._constrain_teams(teams)
         self._constrain_cuts()
         self.gone = {} if convexity is None else convexity.constrain(self.proto, self.membership)

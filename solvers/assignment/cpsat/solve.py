@@ -17,6 +17,7 @@ from placekit.solvers.assignment.cpsat.convexity import flat_and_convexity
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.cpsat.model import CpsatModel, count_literals
 from placekit.solvers.assignment.first_answers import open_run
+from placekit.solvers.assignment.memory_rows import knows_pools, pool_rows
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import Outcome, search_for
@@ -38,6 +39,10 @@ class AssignmentCpsat(CpsatMethod):
 
     def start(self, run: Run, contraction: Contraction) -> None:
         """Offer placements that set the unit of time; by default only the single devices."""
+
+    def knows_pools(self, problem: Problem[Any]) -> bool:
+        """Return True where all bytes are of single ops: they have rows."""
+        return knows_pools(problem)
 
     def run(self, run: Run) -> StopReason:
         """Build the model with a unit from the best known objective, and solve it from that placement."""
@@ -114,5 +119,6 @@ def build_model(
         convexity=convexity,
         step=Building("constraint program", count_literals(flat, convexity), CPSAT, left_s),
         with_blocks=contraction if problem.has_tight_blocks else None,
+        pools=pool_rows(problem),
         teams=teams,
     )

@@ -33,7 +33,7 @@ import pulp
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.objectives import Loads
 from placekit.solvers.assignment.ilp.membership import (
     AssignmentMembership,
@@ -43,7 +43,15 @@ from placekit.solvers.assignment.ilp.membership import (
     linear_row,
 )
 from placekit.solvers.assignment.ilp.slots import left_before, slot_chain
-from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row, opening_positions
+from placekit.solvers.assignment.memory_rows import (
+    PoolRow,
+    Shared,
+    excesses,
+    memory_row,
+    opening_positions,
+    overfull_pools,
+    pool_rows,
+)
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
@@ -135,6 +143,15 @@ class IlpModel:
             if size[fits].sum() > limit:
                 parts = [(self.membership.at(int(c), s), float(size[c] / limit)) for c in fits]
                 self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}")
+        for number, pool in enumerate(pool_rows(self.contraction.problem)):
+            limit = pool.most_bytes * (1 + MEMORY_TOLERANCE)
+            parts = [(x, float(size[c] / limit)) for c in np.flatnonzero(size).tolist() for x in self._in_pool(pool, c)]
+            self.lp.addConstraint(linear_row(*parts) <= 1, f"pool_{number}")
+
+    def _in_pool(self, pool: PoolRow, c: int) -> list[Linear]:
+        """Return the expressions of a class in the slots of the devices of a pool."""
+        slots = [s for s, device in enumerate(self.membership.slot_device) if device in pool.devices]
+        return [self.membership.at(c, s) for s in slots]
 
     def _limit_at(self, position: int) -> bool:
         """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they exist."""
@@ -203,6 +220,11 @@ class IlpModel:
         kind. If shared memory does not fit, missing rows are added first.
         """
         problem = self.contraction.problem
+        for pool, classes in overfull_pools(self.contraction, device_of_op):
+            if (-2, *pool.devices, *classes) not in self.covers:
+                self.covers.add((-2, *pool.devices, *classes))
+                row = linear_row(*((x, 1.0) for c in classes for x in self._in_pool(pool, c)))
+                self.lp.addConstraint(row <= len(classes) - 1, f"pool_cover_{len(self.covers)}")
         for excess in excesses(self.contraction, device_of_op):
             if problem.has_tight_blocks and self._limit_at(excess.position):
                 continue

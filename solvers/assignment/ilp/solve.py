@@ -20,6 +20,7 @@ from placekit.solve.method import Method, Run, no_links
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
+from placekit.solvers.assignment.memory_rows import knows_pools
 from placekit.solvers.assignment.teams import SpareRun, rows_of
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.backends.program import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
@@ -195,6 +196,10 @@ class AssignmentIlp(IlpMethod):
 
     def start(self, run: Run, contraction: Contraction) -> None:
         """Offer placements that scale the program; by default only the single devices."""
+
+    def knows_pools(self, problem: Problem[Any]) -> bool:
+        """Return True where all bytes are of single ops: they have rows."""
+        return knows_pools(problem)
 
     def run(self, run: Run) -> StopReason:
         """Build the program, scaled by the best known objective, and solve it from that placement."""

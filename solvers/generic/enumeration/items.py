@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from placekit.arrays import all_by, sum_by
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.model.teams import teams_of
 from placekit.objectives import OffloadLatency
@@ -93,6 +93,9 @@ class Items:
             if np.isfinite(limit):
                 used = (device == d) @ self._num_bytes[: device.shape[1]]
                 keeps &= used <= limit * (1 + MEMORY_TOLERANCE)  # the judge has the last word
+        for pool in self.problem.tight_pools if not self.teams else ():
+            used = np.isin(device, self.problem.platform.members_of(pool)) @ self._num_bytes[: device.shape[1]]
+            keeps &= used <= pool.most_bytes * (1 + 2 * MEMORY_TOLERANCE)
         return keeps
 
     def _keeps_together(self, beginnings: Beginnings) -> NDArray[np.bool_]:

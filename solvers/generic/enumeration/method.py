@@ -127,6 +127,10 @@ class Enumerate(Method):
             return f"it has {num_placements(problem):.1e} placements; {MAX_PLACEMENTS:.1e} can be enumerated"
         return None
 
+    def knows_pools(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Return True: the judge counts them."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Enumerate until nothing is left, or told to stop."""
         offer_single_devices(run)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.objectives import Throughput
 from placekit.solvers.generic.coarsen import Contraction, contract
