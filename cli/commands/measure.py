@@ -109,6 +109,7 @@ def flag_lines(timings: Timings) -> Iterator[RenderableType]:
 class ProfileOptions:
     """Devices to measure on, and how."""
 
+    costs: CostsOption = None
     shape: ShapeOption = None
     platform: PlatformChoice = field(default_factory=PlatformChoice)
     repetitions: int = option(15, "Smallest number of measured inferences.", "N")
@@ -123,13 +124,17 @@ def profile(
     output: Path | None = output_option("Costs file (default STEM.costs.json); - for stdout."),
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the ops of a model on the devices of this machine, and write the costs."""
+    """Measure the ops of a model on the devices of this machine, and write the costs; or model them (analytic)."""
     target = check_writable(output or Path(f"{model.stem}.costs.json"))
     source = read_source(model, asked.shape)
     devices = asked.platform.resolve(source)
-    measure = Profiled(repetitions=asked.repetitions, seed=asked.seed, cache=ProfileCache() if asked.cache else None)
-    with StepBar() as bar:
-        costs = measure.cost_table(source, devices, progress=bar)
+    if asked.costs not in (None, "profiled"):
+        costs = cost_table(source, devices, asked.costs)
+    else:
+        kept = ProfileCache() if asked.cache else None
+        with StepBar() as bar:
+            measure = Profiled(repetitions=asked.repetitions, seed=asked.seed, cache=kept)
+            costs = measure.cost_table(source, devices, progress=bar)
     write_costs(costs, source.graph, target)
     tell(
         as_json,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
+from placekit.cli.inputs.machine_line import CardsOptions
 from placekit.cli.options import parse_pairs
 from placekit.cli.parameters import PLATFORM, option
 from placekit.cost_models.base import backend_of
@@ -35,17 +36,23 @@ class PlatformChoice:
         None, "Split the CPU into N groups of cores, each a device; auto: the best N.", "N|auto"
     )
     precision: str | None = option(None, "Precision of the CPU, or of each group of cores: f32,bf16.", "f32|bf16|f16")
+    line: CardsOptions = field(default_factory=CardsOptions)
 
     def __post_init__(self) -> None:
         given = [
             option
-            for option, value in (("-d", self.devices), ("--platform", self.file), ("--groups", self.groups))
+            for option, value in (
+                ("-d", self.devices),
+                ("--platform", self.file),
+                ("--groups", self.groups),
+                ("--cards or --ram", self.line.is_given or None),
+            )
             if value is not None
         ]
         if len(given) > 1:
             raise InvalidProblemError(f"{' and '.join(given)} both choose the devices; give one of them")
-        if self.file is not None and self.precision is not None:
-            raise InvalidProblemError("--precision and --platform: the platform file says the precision")
+        if (self.file is not None or self.line.is_given) and self.precision is not None:
+            raise InvalidProblemError("--precision goes with devices of this machine, not with --platform or --cards")
         if self.groups is not None and not self.is_open:
             try:
                 int(self.groups)
@@ -86,7 +93,8 @@ class PlatformChoice:
     @property
     def is_given(self) -> bool:
         """True if the user chose devices in any way."""
-        return any(value is not None for value in (self.devices, self.file, self.groups, self.precision))
+        given = any(value is not None for value in (self.devices, self.file, self.groups, self.precision))
+        return given or self.line.is_given
 
     def resolve(self, source: ModelSource | None = None) -> Platform:
         """Return the chosen platform; without a choice all devices, or two groups of cores on a plain CPU.
@@ -98,6 +106,8 @@ class PlatformChoice:
         """
         if self.file is not None:
             return read_platform(self.file)
+        if self.line.is_given:
+            return self.line.platform()
 
         precisions = self._precisions()
         if self.is_open:

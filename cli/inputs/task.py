@@ -162,7 +162,8 @@ def _from_model(
     if options.costs is None and kept is not None and kept.graph.content_hash == source.graph.content_hash:
         costs = kept.costs.for_kinds(platform.kinds)
     else:
-        costs = cost_table(source, platform, options.costs)
+        # machines in a line are not here to be measured
+        costs = cost_table(source, platform, options.costs or ("analytic" if options.platform.line.is_given else None))
     return source.problem(platform, costs, **chosen).pin(pins), model_facts(source)
 
 
@@ -179,7 +180,7 @@ def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:
     given = {
         "--costs": options.costs is not None,
         "--shape": bool(options.shape),
-        "-d, --platform, --groups and --precision": options.platform.is_given,
+        "-d, --platform, --cards, --groups and --precision": options.platform.is_given,
     }
     for option, is_given in given.items():
         if is_given:

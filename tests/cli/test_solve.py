@@ -188,6 +188,22 @@ def test_the_integer_program_can_be_kept(call: Call, diamond_file: Path, tmp_pat
     assert "method 'dp' has no parameter 'mps'" in done.stderr
 
 
+def test_machine_in_a_line(call: Call, model_file: Path, tmp_path: Path) -> None:
+    """`solve` and `profile` take cards as `llm` does: a chip is a CPU and a GPU with one memory, costs are analytic."""
+    done = call("solve", model_file, "--cards", "M4 Max", "--memory", "ram=1GiB", "--json", "-o", tmp_path / "p.json")
+    result = json.loads(done.stdout)
+    assert result["status"] == "optimal"
+    assert result["device_loads"].keys() == {"CPU", "m4-max"}
+    told = call("solve", model_file, "--cards", "M4 Max", "-o", tmp_path / "p.json").stdout
+    assert "CPU, m4-max share 128 GiB" in " ".join(told.split())
+    costs = tmp_path / "costs.json"
+    assert call("profile", model_file, "--cards", "M4 Max", "--costs", "analytic", "-o", costs).returncode == 0
+    assert json.loads(costs.read_text())["costs"]["kinds"] == ["CPU", "m4-max"]
+    both = call("solve", model_file, "--cards", "M4 Max", "--platform", "x.toml")
+    assert both.returncode == 2
+    assert "--platform and --cards or --ram both choose the devices" in both.stderr
+
+
 def test_analytic_costs_need_no_device(call: Call, model_file: Path) -> None:
     """A model, a platform file of absent devices and analytic costs give a proven placement."""
     platform = Path(__file__).parents[2] / "examples" / "platform_1cpu_3acc.toml"
