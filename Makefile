@@ -14,7 +14,10 @@ ROOMS := placekit cost_models solvers learned benchmarks cli
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # --no-build-isolation: the build uses the pinned setuptools, not the newest one
-# --no-compile: of 18,000 modules a few thousand are imported, which Python compiles then
+# --no-compile: of 18,000 modules a few thousand are imported. Those of every command are compiled below, the others when
+# they are first imported, also where the environment says that no bytecode be kept: each process would compile them anew.
+export PYTHONDONTWRITEBYTECODE =
+STARTED := numpy scipy networkx pydantic typer rich
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 
 .PHONY: help links venv demo unet-split figures docs test test-slow lint format types tests coverage dist smoke compile tables rooms fuzz mutants kernels clean
@@ -42,6 +45,8 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | links $(BIN)/python
 	@$(INSTALL) setuptools wheel
 	@$(INSTALL) --no-build-isolation -e '.[$(extras)]' \
 	  || $(INSTALL) --no-build-isolation --extra-index-url $(TORCH_INDEX) -e '.[$(extras)]'
+	@$(BIN)/python -m compileall -q $(ROOMS)
+	@cd $(VENV)/lib/python3*/site-packages && ../../../bin/python -m compileall -q $(STARTED)
 	@touch $@
 
 , := ,
