@@ -6,14 +6,20 @@ its callbacks.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import threading
 from collections.abc import Callable
-from importlib import import_module
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from placekit.io.needs import require
 from placekit.model.errors import SolverUnavailableError
 from placekit.solvers.backends.arrays import Arrays
 from placekit.solvers.backends.thread import run_beside
@@ -22,6 +28,30 @@ SOUND_OPTIONS: dict[str, object] = {"presolve": "off", "mip_root_presolve_only":
 """How HiGHS solves an integer program whose word counts. Of 3,414 programs of a few columns (1.13.1) it called optimal
 what is not in 18 with its presolve, in 4 without, and in 2 if nodes are not presolved either; in those two it is within
 its tolerances. What is proven in floating point needs none of this: see :mod:`placekit.solvers.backends.certified`."""
+
+
+_loading = threading.Lock()
+
+
+def _highspy() -> Any:
+    with _loading:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Any:
+    """Import HiGHS, and keep out of stdout what 1.16 prints there when a process makes its first solver."""
+    highspy: Any = require("highspy", "a linear or integer program")
+    with suppress(OSError), Path(os.devnull).open("w") as nowhere:
+        stdout = os.dup(1)
+        try:
+            os.dup2(nowhere.fileno(), 1)
+            highspy.Highs()
+            ctypes.CDLL(None).fflush(None)  # while it goes nowhere: C keeps lines for a pipe
+        finally:
+            os.dup2(stdout, 1)
+            os.close(stdout)
+    return highspy
 
 
 class Highs:
@@ -39,10 +69,7 @@ class Highs:
     """
 
     def __init__(self, arrays: Arrays, **options: object) -> None:
-        try:
-            self._highspy = highspy = import_module("highspy")
-        except ImportError as error:
-            raise SolverUnavailableError("linear and integer programs need HiGHS: pip install highspy") from error
+        self._highspy = highspy = _highspy()
         self._highs = highspy.Highs()
         self._error: BaseException | None = None
         self._is_abandoned = False
