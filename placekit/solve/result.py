@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,6 +106,10 @@ class BaseResult:
     tolerance: float = OPTIMALITY_TOLERANCE
     compile_s: float = 0.0
     load_s: float = 0.0
+
+    def _repr_html_(self) -> str:
+        """Return what `print` shows, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def _check(self, answer: object, what: str) -> None:
         """Refuse fields that contradict each other."""
