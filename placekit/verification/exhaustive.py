@@ -257,12 +257,11 @@ def _sequences(
         return max([free[d], *ways])
 
     def extend(ready: list[int]) -> Iterator[list[int]]:
+        able = [_Next((start := begin(op)) + exact.ticks(op, device[op]), start, op) for op in ready]
         if not ready:
             turn = {op: place for place, op in enumerate(end)}
             yield [turn[op] for op in range(exact.num_ops)]
-            return
-        able = [_Next((start := begin(op)) + exact.ticks(op, device[op]), start, op) for op in ready]
-        if not has_contention:
+        elif not has_contention:
             first = min(able)
             d = device[first.op]
             able = [each for each in able if device[each.op] == d and (each.start < first.end or each is first)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,10 +85,14 @@ def _mutant(path: Path, operator: Any, occurrence: int) -> Mutant | None:
     changed = mutate_code(source, operator(), occurrence)
     if _program(source) == _program(changed):
         return None
-    old, new = source.splitlines(), changed.splitlines()
-    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
-    _, i, _, j, _ = next(each for each in matcher.get_opcodes() if each[0] != "equal")
-    return Mutant(path, i + 1, " ".join(old[i].split()), " ".join(new[j].split()), operator is RemoveRule, changed)
+    lines = zip(*map(_written, (source, changed)), strict=False)
+    number, old, new = next((number, old, new) for (number, old), (_, new) in lines if old != new)
+    return Mutant(path, number, " ".join(old.split()), " ".join(new.split()), operator is RemoveRule, changed)
+
+
+def _written(source: str) -> list[tuple[int, str]]:
+    """Return the lines that are not blank, with their numbers."""
+    return [(number, line) for number, line in enumerate(source.splitlines(), 1) if line.strip()]
 
 
 _NOTHING = {ast.dump(statement) for statement in ast.parse("return None; return; pass").body}
@@ -115,12 +118,15 @@ class _WithoutAnnotations(ast.NodeTransformer):
         node.returns = None
         if len(node.body) > 1 and ast.dump(node.body[-1]) in _NOTHING:  # a function that ends returns None
             node.body.pop()
-        node.decorator_list = [each for each in node.decorator_list if "njit" not in ast.dump(each)]  # none is compiled
+        is_declared = all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in node.body)
+        says_nothing = ("",) if is_declared else ("njit", "abstractmethod")  # none is compiled, and classes are derived
+        node.decorator_list = [each for each in node.decorator_list if not ast.unparse(each).startswith(says_nothing)]
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_keyword(self, node: ast.keyword) -> ast.keyword | None:
-        # `zip(..., strict=True)` says what holds anyway, like an assertion; without slots a record takes more memory
-        is_flag = node.arg in {"strict", "slots"} and isinstance(node.value, ast.Constant)
+        # `zip(..., strict=True)` says what holds anyway, like an assertion; without slots a record takes more memory;
+        # callers name what they do, and types are checked before
+        is_flag = node.arg in {"strict", "slots", "kw_only", "covariant"} and isinstance(node.value, ast.Constant)
         return None if is_flag else self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:

@@ -42,6 +42,13 @@ def test_an_inner_run_begins_with_what_the_outer_one_has(diamond: pk.Problem) ->
     outer = Run(diamond, MaxRuntime(50.0), 3, pk.Placement.of(diamond, CPU))
     outer.offer(ACC)
     lift = Lift(cheap(diamond))
+    assert (lift.up, lift.down, lift.is_bound, lift.certifies, lift.is_exact) == (
+        as_it_is,
+        as_it_is,
+        False,
+        True,
+        False,
+    )
     inner = LiftedRun(outer, lift)
     assert inner.problem is lift.problem
     assert (inner.outer, inner.lift, inner.seed, inner.warm_start) == (outer, lift, 3, outer.warm_start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,28 @@ def test_json_values(diamond: pk.Problem) -> None:
     again = Result.from_dict(made.to_dict(with_certificate=True))
     assert again == made
     assert again.certificate == NoDevice(3)
+
+
+def test_what_follows_from_the_placement_is_no_difference(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedule, certificate and verdict; a schedule is written if it has no more events than a file takes."""
+    clocked = diamond.replace(objective=pk.Makespan(), contiguity="none")
+    made = result(clocked, [1, 1, 2, 1])
+    assert made.placement is not None
+    score = pk.evaluate(clocked, made.placement).score
+    assert score is not None
+    schedule = score.schedule
+    assert schedule is not None
+    more = dataclasses.replace(made, schedule=schedule, certificate=NoDevice(0), verdict=pk.verdict(clocked, made))
+    assert more == made
+    assert more != dataclasses.replace(more, seed=6)
+    told = more.to_dict()
+    assert told["schedule"] == schedule.to_dict()
+    assert told["verdict"]["sentence"].startswith("Do not split: acc.0 alone is 2.8x faster")
+    assert Result.from_dict(told).verdict == more.verdict
+    assert "certificate" not in told
+    for most, is_written in ((len(schedule), True), (len(schedule) - 1, False)):
+        monkeypatch.setattr(import_module("placekit.solve.result"), "MOST_EVENTS", most)
+        assert (more.to_dict()["schedule"] is not None) == is_written
 
 
 def test_older_files_had_less(diamond: pk.Problem) -> None:
