@@ -23,7 +23,10 @@ ModelArgument = Annotated[
     Path, typer.Argument(help="Model: OpenVINO IR (.xml), ONNX, or PyTorch program (.pt2).", show_default=False)
 ]
 ProblemArgument = Annotated[
-    Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
+    Path,
+    typer.Argument(
+        help="Model (.xml, .onnx, .pt2), problem or workload (.json), or graph (.graphml).", show_default=False
+    ),
 ]
 PlacementArgument = Annotated[
     Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)
