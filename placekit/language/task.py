@@ -57,8 +57,8 @@ class LanguageTask:
     # bytes, and the ops that use them, of weights that several ops use; `weight_bytes` has them for each
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
     description: ModelDescription | None = None  # the model as blocks, if it was given as such
-    # hosted_blocks, hosted_bytes: number of first blocks whose experts the host computes, and the weights of these,
-    # which only the host holds
+    # hosted_blocks, hosted_bytes: number of first blocks whose experts, or dense feed-forward layers, the host
+    # computes, and the weights of these, which only the host holds
     hosted_blocks: int = 0
     hosted_bytes: float = 0.0
     # of a task with prefill and decode on devices of their own, the one with both phases on the same devices
@@ -75,6 +75,16 @@ class LanguageTask:
         """Return the bytes of the weights of some ops on one device, shared ones once."""
         again = sum(num_bytes * max(int(is_held[list(ops)].sum()) - 1, 0) for num_bytes, ops in self.shared_weights)
         return float(self.weight_bytes[is_held].sum()) - again
+
+    @property
+    def has_experts(self) -> bool:
+        """True for a mixture of experts."""
+        return self.description is not None and any(part.experts > 1 for part in self.description.parts)
+
+    @property
+    def hosted_layers(self) -> str:
+        """What the host has of blocks whose rest is on cards."""
+        return "experts" if self.has_experts else "feed-forward layers"
 
     @property
     def platform(self) -> Platform:

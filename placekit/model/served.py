@@ -24,6 +24,7 @@ class Served:
     predicting_blocks: int = 0  # blocks of multi-token prediction that are placed with the others
     further_blocks: int = 0  # such blocks of the file that are not placed
     hosted_blocks: int = 0  # first blocks whose experts the host computes
+    hosts_dense: bool = False  # True if it computes their dense feed-forward layers instead
     tied: bool = False  # True if the head is the embedding
     cards: tuple[str, ...] = ()  # all accelerators of the machine, in the order in which it numbers them
 

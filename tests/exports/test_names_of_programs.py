@@ -79,6 +79,8 @@ def plans() -> Iterator[tuple[Problem[Any], pk.Placement]]:
     yield told, pk.Placement.of(told, at)
     hosted = problem_of(pk.Platform.of(cpu=1, rtx4090=1, host="cpu"), replace(SERVED, hosted_blocks=2))
     yield hosted, placement_of(hosted, [1])
+    dense = hosted.replace(served=replace(SERVED, hosted_blocks=2, hosts_dense=True))
+    yield dense, placement_of(dense, [1])
     predicting = problem_of(pk.Platform.of(rtx4090=2), replace(SERVED, predicting_blocks=1))
     yield predicting, placement_of(predicting, [0, 1])
     pairs = [pk.Device(f"g{at}&g{at + 1}", "rtx4090 tp2", members=(f"g{at}", f"g{at + 1}")) for at in (0, 2)]

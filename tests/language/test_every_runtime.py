@@ -123,7 +123,8 @@ def check_llama_cpp(runtime: str, lines: tuple[str, ...], homes: list[str], plan
         split = [int(count) for count in values["--tensor-split"].split(",")]
         assert sum(split) == offloaded
         assert len(values["--device"].split(",")) == len(split)
-    assert int(values.get("--n-cpu-moe", 0)) == plan.task.hosted_blocks
+    option = "--n-cpu-moe" if plan.task.has_experts else "--n-cpu-ffn"
+    assert int(values.get(option, 0)) == plan.task.hosted_blocks
 
 
 def check_modules(runtime: str, lines: tuple[str, ...], homes: list[str], plan: ServingPlan) -> None:

@@ -1,4 +1,4 @@
-"""Experts in host memory: their costs against the judge's, and the best number of blocks against all."""
+"""Feed-forward layers in host memory: their costs against the judge's, and the best number of blocks against all."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from placekit.solvers.chain.method import Chain
 HOST = "cpu-8core-bf16"
 
 
-def task_of(rng: np.random.Generator, layers: int, share: float) -> LanguageTask:
-    """Return a model of experts on a card that holds a share of it, a second card, and a host."""
-    model = Decoder(layers, 64, int(rng.integers(256, 1024)), 1000, heads=4, experts=8, experts_per_token=2)
+def task_of(rng: np.random.Generator, layers: int, share: float, experts: int) -> LanguageTask:
+    """Return a model on a card that holds a share of it, a second card, and a host; 1 expert is a dense model."""
+    width = int(rng.integers(256, 1024))
+    model = Decoder(layers, 64, width, 1000, heads=4, experts=experts, experts_per_token=min(experts, 2))
     size = share * 2 * model.num_parameters
     devices = (
         pk.Device("CPU", HOST, 2.2 * model.num_parameters, is_host=True),
@@ -41,11 +42,12 @@ def task_of(rng: np.random.Generator, layers: int, share: float) -> LanguageTask
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("experts", [1, 8])
 @pytest.mark.parametrize("seed", range(3))
-def test_costs_are_those_of_experts_placed_on_the_host(seed: int) -> None:
+def test_costs_are_those_of_experts_placed_on_the_host(seed: int, experts: int) -> None:
     """Time and memory equal the judge's for a placement that has the experts there op by op."""
     rng = np.random.default_rng(seed)
-    task = task_of(rng, 3, 3.0)
+    task = task_of(rng, 3, 3.0, experts)
     for count in (1, 2, 3):
         hosted = with_hosted_experts(task, count)
         assert hosted is not None
@@ -66,11 +68,12 @@ def test_costs_are_those_of_experts_placed_on_the_host(seed: int) -> None:
         assert held == hosted.hosted_bytes > 0
 
 
+@pytest.mark.parametrize("experts", [1, 8])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_best_number_of_blocks_equals_all(seed: int) -> None:
+def test_the_best_number_of_blocks_equals_all(seed: int, experts: int) -> None:
     """Every number of blocks, with every placement in runs: none is better, and one is as good."""
     rng = np.random.default_rng(seed)
-    task = task_of(rng, 2, float(rng.uniform(0.3, 0.7)))
+    task = task_of(rng, 2, float(rng.uniform(0.3, 0.7)), experts)
     chain = chain_of(task.problem)
     assert chain is not None
     best: dict[int, float] = {}
@@ -93,19 +96,26 @@ def test_the_best_number_of_blocks_equals_all(seed: int) -> None:
         assert not found
 
 
-def test_llama_cpp_is_told() -> None:
-    """Attention on the card, experts on the host: faster than whole blocks there, and one argument says so."""
-    devices = (pk.Device("CPU", HOST, is_host=True), pk.Device("GPU", "rtx4090", 21.6e9))
+@pytest.mark.parametrize(
+    ("name", "precision", "serving", "option", "gib"),
+    [
+        ("mixtral-8x7b", "int8", Serving(chunk=512), "--n-cpu-moe", 46.21),
+        ("llama3-8b", "f16", Serving(16, 32_768, chunk=512), "--n-cpu-ffn", 14.96),
+    ],
+)
+def test_llama_cpp_is_told(name: str, precision: str, serving: Serving, option: str, gib: float) -> None:
+    """Attention on the card, feed-forward on the host: faster than whole blocks there, and one argument says so."""
+    devices = (pk.Device("CPU", HOST, is_host=True), pk.Device("GPU", "rtx4090", gib * 0.44 * 2**30))
     platform = pk.Platform(devices, {"rtx4090": pk.Link(20e-6, 20e9)})
 
     def make(serving: Serving, platform: pk.Platform, **choices: Any) -> LanguageTask:
         return decoder_task(
-            DECODERS["mixtral-8x7b"], serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform),
-            precision="int8", **choices,
+            DECODERS[name], serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform),
+            precision=precision, **choices,
         )  # fmt: skip
 
     rules = RUNTIMES["llama.cpp"]
-    found = plans(plan_cases(make, Serving(chunk=512), platform, rules), lambda each: solve(each, Chain()), rules)
+    found = plans(plan_cases(make, serving, platform, rules), lambda each: solve(each, Chain()), rules)
     plan = fastest(found)
     assert plan.task.hosted_blocks > 0
     assert plan.tokens_per_s > found[0].tokens_per_s
@@ -114,6 +124,6 @@ def test_llama_cpp_is_told() -> None:
     assert report is not None
     served = problem.served
     told = launch_of("llama.cpp", problem.graph, problem.platform, placement, served)
-    assert f"--n-cpu-moe {plan.task.hosted_blocks}" in told.command
-    assert sum(each.weight_bytes for each in report.memory) == pytest.approx(46.21 * 2**30, rel=1e-3)
+    assert f"{option} {plan.task.hosted_blocks}" in told.command
+    assert sum(each.weight_bytes for each in report.memory) == pytest.approx(gib * 2**30, rel=1e-3)
     assert plan.task.platform.devices[0].memory_bytes is None

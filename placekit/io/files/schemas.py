@@ -158,6 +158,7 @@ class ServedModel(Strict):
     predicting_blocks: Count = 0
     further_blocks: Count = 0
     hosted_blocks: Count = 0
+    hosts_dense: bool = False
     tied: bool = False
     cards: list[Name] = []
 

@@ -79,7 +79,7 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
             task, report, {str(plan.runtime and plan.runtime.bench): _bench_told(answer)} if answer.bench else {}
         ),
         _context_table(answer) if answer.points else None,
-        _plan_table("experts", answer.experts) if answer.experts else None,
+        _plan_table("where feed-forward layers are", answer.experts) if answer.experts else None,
         _plan_table("prefill and decode", answer.phases) if answer.phases else None,
         _compared_table(answer) if answer.compared else None,
         fact_lines(file_facts(written)),
@@ -166,12 +166,13 @@ def _seconds(time_s: float | None) -> str:
 
 
 def _hosted(task: LanguageTask) -> dict[str, str]:
-    """Return where experts are, if the host has some."""
+    """Return where the feed-forward is, if the host has some."""
     if not task.hosted_blocks:
         return {}
     host = next(device.name for device in task.problem.platform.devices if device.is_host)
+    held = format_bytes(task.hosted_bytes)
     return {
-        "experts": f"those of the first {task.hosted_blocks} blocks are on {host} ({format_bytes(task.hosted_bytes)}), "
+        task.hosted_layers: f"those of the first {task.hosted_blocks} blocks are on {host} ({held}), "
         "and computed there; the time on a card has their time and the bus"
     }
 

@@ -1,8 +1,9 @@
-r"""Experts in host memory: the host computes those of the first blocks, and the cards all else of these blocks.
+r"""Feed-forward layers in host memory: the host computes those of the first blocks, and the cards all else of these.
 
-This is llama.cpp's ``--n-cpu-moe N``. A token then goes over the bus of its card to the host and back in every such
-block, so hosting is folded into the costs of the ops: on a card, hosted experts take the time of the host and the
-transfers of their inputs and outputs over the card's link; their weights count in the memory of the host.
+In a mixture these are its experts (llama.cpp's ``--n-cpu-moe N``), else the dense layers (``--n-cpu-ffn N``): what a
+block has beside its attention, whose cache stays on the card. A token then goes over the bus of its card to the host
+and back in every such block, so hosting is folded into the costs of the ops: on a card, hosted ops take the time of the
+host and the transfers of their inputs and outputs over the card's link; their weights count in the memory of the host.
 
 The number of blocks is chosen by the dynamic program over runs of blocks, one for every number. Only for one batch at a
 time: several batches would share the host.
@@ -10,6 +11,7 @@ time: several batches would share the host.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -24,9 +26,12 @@ from placekit.model.served import Served
 from placekit.objectives import SerialLatency
 from placekit.solvers.chain.method import Chain, chain_plan
 
+_DENSE = re.compile(r"\.(mlp|feed_forward|ffn)\.[^.]+$|\.ffn_(gate|up|down)$")
+"""Paths of dense feed-forward layers."""
+
 
 def hosted_ops(task: LanguageTask, num_blocks: int) -> NDArray[np.bool_]:
-    """``[num_ops]`` True for the experts of the first `num_blocks` blocks, and for what is computed between them."""
+    """``[num_ops]`` True for layers of the first `num_blocks` blocks that hosts may have, and what is between."""
     graph = task.problem.graph
     number = block_numbers(graph)
     found = np.zeros(graph.num_ops, dtype=np.bool_)
@@ -36,12 +41,13 @@ def hosted_ops(task: LanguageTask, num_blocks: int) -> NDArray[np.bool_]:
         if 0 <= number[op] < num_blocks:
             inputs = [graph.op_index[path] for path in part.inputs]
             is_between = bool(inputs) and not part.parameters and bool(found[inputs].all())
-            found[op] = part.experts > 1 or (is_between and part.op_type != "Add")
+            is_layer = part.experts > 1 if task.has_experts else bool(part.parameters and _DENSE.search(part.path))
+            found[op] = is_layer or (is_between and part.op_type != "Add")
     return found
 
 
 def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | None:
-    """Return the task whose experts of the first blocks are on the host; None if the host lacks memory for them."""
+    """Return the task whose first blocks have their feed-forward on the host; None if the host lacks memory for it."""
     hosted = hosted_ops(task, num_blocks)
     problem, platform = task.problem, task.problem.platform
     host = next(device for device in platform.devices if device.is_host)
@@ -58,7 +64,7 @@ def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | N
     task = task.with_costs(tables)
     costs = problem.costs
     memory = costs.op_memory_bytes - np.where(hosted, task.weight_bytes, 0.0)
-    served = replace(problem.served or Served(), hosted_blocks=num_blocks)
+    served = replace(problem.served or Served(), hosted_blocks=num_blocks, hosts_dense=not task.has_experts)
     problem = problem.replace(
         platform=platform.with_more_memory(lambda device: -held if device.is_host else 0.0),
         costs=task.problem.costs.replace(op_memory_bytes=memory),
@@ -103,7 +109,7 @@ def _on_host(task: LanguageTask, table: CostTable, hosted: NDArray[np.bool_], ho
 
 
 def hosting_cases(task: LanguageTask) -> Iterator[LanguageTask]:
-    """Yield the task with the best number of blocks whose experts are on the host, and with the largest that fits.
+    """Yield the task with the best number of blocks whose feed-forward is on the host, and with the largest that fits.
 
     Every number from 1 on is tried. The problem must be one that `Chain` supports; else there is no case.
     """

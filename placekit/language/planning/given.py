@@ -62,7 +62,8 @@ def given_report(task: LanguageTask, split: Split) -> ServingReport:
     if split.hosted_experts:
         hosted = with_hosted_experts(task, split.hosted_experts)
         if hosted is None:
-            raise InvalidProblemError(f"the experts of {split.hosted_experts} blocks do not fit into host memory")
+            held = f"{task.hosted_layers} of {split.hosted_experts} blocks"
+            raise InvalidProblemError(f"the {held} do not fit into host memory")
         task = hosted
     return serving_report(task, given_placement(task, split))
 

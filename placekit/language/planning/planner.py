@@ -168,7 +168,7 @@ class Planner:
         with suppress(PlacekitError):  # the host may lack memory for activations
             alone = fastest(self.plans(serving, self.runtime, host))
         return {
-            f"experts of {best.task.hosted_blocks} blocks on the host": best,
+            f"{best.task.hosted_layers} of {best.task.hosted_blocks} blocks on the host": best,
             "whole blocks only": fastest([plan for plan in found if not plan.task.hosted_blocks]),
             f"{host.device_names[0]} alone": alone,
         }

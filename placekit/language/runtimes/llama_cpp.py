@@ -127,7 +127,7 @@ def write_llama_cpp(runtime: Runtime, placed: Placed) -> Launch:
     used = [*chain, *named]
     arguments = [*offloaded, options["fit"], "off", *_serving(options, served)]
     if served.hosted_blocks:
-        arguments += [options["hosted"], str(served.hosted_blocks)]
+        arguments += [options["hosted_dense" if served.hosts_dense else "hosted"], str(served.hosted_blocks)]
     if remote.addresses:
         arguments += [options["servers"], ",".join(remote.addresses)]
     if used:
@@ -289,6 +289,7 @@ LLAMA_CPP = Runtime(
         "devices": "--device",
         "servers": "--rpc",
         "hosted": "--n-cpu-moe",
+        "hosted_dense": "--n-cpu-ffn",
         "tensors": "--override-tensor",
         "fit": "--fit",
         "all_context": "-c",
@@ -301,7 +302,6 @@ LLAMA_CPP = Runtime(
     write=write_llama_cpp,
     read=None,
     not_searched=(
-        "dense feed-forward layers on the host (--n-cpu-ffn)",
         "single tensors elsewhere than their blocks (--override-tensor)",
         "the cache on the host (-nkvo)",
     ),

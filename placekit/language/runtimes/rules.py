@@ -19,7 +19,7 @@ LEAST_CARD_BYTES = 2 * 2.0**30
 HOSTS = {
     "none": ("a stage of whole blocks per accelerator", "stages of whole blocks on accelerators"),
     "first": (
-        "a run of whole blocks per device, the first ones or experts of whole blocks on the CPU",
+        "a run of whole blocks per device, the first ones or feed-forward layers of first blocks on the CPU",
         "whole blocks; the CPU has the first ones, and the embedding",
     ),
     "last": (
