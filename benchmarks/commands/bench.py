@@ -34,7 +34,7 @@ PUBLISHED = "published"
 
 
 @dataclass(frozen=True)
-class Choice:
+class CaseChoice:
     """Cases of a suite that run."""
 
     panel: ClassVar[str] = "Cases"
@@ -79,7 +79,7 @@ def bench(
         Path | None, typer.Argument(help="Folder with the files that the suite names.", exists=True, file_okay=False)
     ] = None,
     *,
-    choice: Choice,
+    choice: CaseChoice,
     running: Running,
     options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
     as_json: JsonOption = False,

@@ -8,8 +8,8 @@ a stage, a shape would be data, and the ops that take it would lose their own kn
 model keeps between inferences, is kept by the one stage that reads and assigns it.
 
 Running a split model: put the model's inputs under `model_input_keys` into a dictionary, run the stages in the
-returned order, each reading `Stage.inputs` from the dictionary and writing `Stage.outputs` to it, and read the model's
-outputs under `model_output_keys`.
+returned order, each reading `SubModel.inputs` from the dictionary and writing `SubModel.outputs` to it, and read the
+model's outputs under `model_output_keys`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BOUNDARY = frozenset({"Parameter", "Result"})
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class SubModel:
     """One part of a split model.
 
     Parameters
@@ -58,7 +58,7 @@ class Stage:
     op_names: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"Stage({self.label}: {len(self.op_names)} ops, {len(self.inputs)} in, {len(self.outputs)} out)"
+        return f"SubModel({self.label}: {len(self.op_names)} ops, {len(self.inputs)} in, {len(self.outputs)} out)"
 
 
 def model_input_keys(model: openvino.Model) -> tuple[TensorKey, ...]:
@@ -111,7 +111,7 @@ def _computing_nodes(model: openvino.Model, named: Mapping[str, object]) -> tupl
     return computing, constant
 
 
-def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[Stage]:
+def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[SubModel]:
     """Split `model` into one model per stage.
 
     Parameters
@@ -123,7 +123,7 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
 
     Returns
     -------
-    list[Stage]
+    list[SubModel]
         In an order in which they can run: a stage comes after those whose tensors it takes. A stage that only a
         Parameter or Result has a number for does not appear.
 
@@ -194,7 +194,7 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
             raise UnsupportedProblemError(
                 f"stage {name!r} is no model of its own with open dimensions ({short_reason(error)}): pass --shape"
             ) from error
-        stages.append(Stage(stage, part, tuple(taken[stage]), tuple(given[stage]), tuple(members[stage])))
+        stages.append(SubModel(stage, part, tuple(taken[stage]), tuple(given[stage]), tuple(members[stage])))
     return stages
 
 

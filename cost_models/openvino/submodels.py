@@ -22,7 +22,7 @@ from placekit.cost_models.openvino.counters import compile_properties, read_coun
 from placekit.cost_models.openvino.devices import refused_ops
 from placekit.cost_models.openvino.groups import fuse, runtime_nodes
 from placekit.cost_models.openvino.inputs import filled_request, idle_model, random_inputs
-from placekit.cost_models.openvino.split import Stage, TensorKey, model_input_keys, split_model
+from placekit.cost_models.openvino.split import SubModel, TensorKey, model_input_keys, split_model
 from placekit.model.graph import OpGraph
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _StageTimer:
         return self._context is not None
 
     def measure(
-        self, stage: Stage, inputs: Sequence[openvino.Tensor]
+        self, stage: SubModel, inputs: Sequence[openvino.Tensor]
     ) -> tuple[NDArray[np.float64], list[openvino.Tensor]] | None:
         """Return ``[num_inferences]`` seconds and the outputs in host memory; None if the device cannot run it."""
         try:

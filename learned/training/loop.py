@@ -3,7 +3,7 @@
 ====================== ================================================================
 metric                 meaning
 ====================== ================================================================
-charts/stage           what is learned from, see `Stage`
+charts/stage           what is learned from, see `TrainingStage`
 charts/episodic_return minus the mean cost of the update's samples; cost 1 = best single device
 charts/best_objective  best objective so far, seconds
 charts/evaluations     placements scored so far
@@ -50,7 +50,7 @@ LARGEST_SHARE = 0.1
 """Imitation ends with no larger share of the groups elsewhere, however few groups there are."""
 
 
-class Stage(IntEnum):
+class TrainingStage(IntEnum):
     """Stages of a training, in this order; a stage without work is skipped."""
 
     IMITATION = 1
@@ -82,7 +82,7 @@ class Training:
     update: int = 0
     stale: int = 0
     # stage, stage_updates: what is learned from now, and updates of that
-    stage: Stage = Stage.IMITATION
+    stage: TrainingStage = TrainingStage.IMITATION
     stage_updates: int = 0
     _before: dict[str, Any] = field(default_factory=dict)
     _begun: float = field(default_factory=perf_counter)
@@ -100,7 +100,7 @@ class Training:
     def renew_optimiser(self) -> None:
         """Forget the moments of past gradients: in another stage their scale is another one."""
         lessons = self.learner.lessons
-        is_taught = lessons is not None and self.stage is Stage.IMITATION
+        is_taught = lessons is not None and self.stage is TrainingStage.IMITATION
         rate = lessons.learning_rate if lessons is not None and is_taught else self.params.learning_rate
         self.optimiser = torch.optim.Adam(self.learner.policy.parameters(), lr=rate, fused=True)
 
@@ -120,16 +120,21 @@ class Training:
     def skip_idle_stages(self) -> None:
         """Go to the first stage from here on that has something to learn from."""
         lessons, has_simulator = self.learner.lessons, self.learner.simulator is not self.environment
-        if self.stage is Stage.IMITATION and (lessons is None or self.stage_updates >= lessons.updates):
+        if self.stage is TrainingStage.IMITATION and (lessons is None or self.stage_updates >= lessons.updates):
             self.next_stage()
-        if self.stage is Stage.REWARDS and has_simulator and lessons and self.stage_updates >= lessons.simulation:
+        if (
+            self.stage is TrainingStage.REWARDS
+            and has_simulator
+            and lessons
+            and self.stage_updates >= lessons.simulation
+        ):
             self.next_stage()
             if self.learner.simulator.best is not None:
                 self.environment.costs(self.learner.simulator.best[None])
 
     def next_stage(self) -> None:
         """Go to the next stage, with an optimiser of its own."""
-        self.stage, self.stage_updates = Stage(self.stage + 1), 0
+        self.stage, self.stage_updates = TrainingStage(self.stage + 1), 0
         self.renew_optimiser()
 
     def begin_update(self) -> None:
@@ -143,7 +148,7 @@ class Training:
 
     def score(self, placements: NDArray[np.int64]) -> Tensor:
         """``[batch]`` costs of the placements of one update; keeps `stale`."""
-        environment = self.learner.simulator if self.stage is Stage.REWARDS else self.environment
+        environment = self.learner.simulator if self.stage is TrainingStage.REWARDS else self.environment
         before = environment.best_objective
         costs = environment.costs(placements)
         if environment is self.environment:
@@ -216,7 +221,7 @@ class Training:
         self.update, self.stale, stage, self.stage_updates = (
             _count(state[name], name) for name in ("update", "stale", "stage", "stage_updates")
         )
-        self.stage = Stage(stage)
+        self.stage = TrainingStage(stage)
         self.renew_optimiser()
         self._restore_moments(state["optimiser"]["state"])
         best, objective = state["best"], state["best_objective"]
@@ -276,7 +281,7 @@ def train(
         training.begin_update()
         stage = training.stage
 
-        if stage is Stage.IMITATION and learner.lessons is not None:  # learn what the teacher would do
+        if stage is TrainingStage.IMITATION and learner.lessons is not None:  # learn what the teacher would do
             loss, log_probs = learner.lesson(generator)
             deviations = float((1 - log_probs.detach().exp()).mean()) * num_groups
             if deviations <= min(learner.lessons.deviations, LARGEST_SHARE * num_groups):

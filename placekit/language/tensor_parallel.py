@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Teams = Sequence[tuple[int, ...]]
 """Devices, by index, that compute together; a device alone is a team of one."""
 
-JOINT = "&"
+TOGETHER = "&"
 """Between the names of members."""
 _WHOLE = frozenset({"Add", "RMSNorm"})
 """Types of ops that every member computes alone."""
@@ -167,7 +167,7 @@ def _joined(first: Device, names: Sequence[str]) -> Device:
         return first
     memory = None if first.memory_bytes is None else len(names) * first.memory_bytes
     return first.replace(
-        name=JOINT.join(names), kind=f"{first.kind} tp{len(names)}", memory_bytes=memory, members=tuple(names)
+        name=TOGETHER.join(names), kind=f"{first.kind} tp{len(names)}", memory_bytes=memory, members=tuple(names)
     )
 
 

@@ -12,10 +12,10 @@ from placekit.model.sizes import format_bytes
 Form: TypeAlias = Literal["device", "all cores", "runtime", "copies", "split"]
 """Ways of running a model, the simplest first."""
 
-Choice: TypeAlias = Literal["device", "all cores", "runtime", "copies", "split", "not known"]
+Advised: TypeAlias = Literal["device", "all cores", "runtime", "copies", "split", "not known"]
 """What a verdict advises: a form, or `NOT_KNOWN`."""
 
-NOT_KNOWN: Choice = "not known"
+NOT_KNOWN: Advised = "not known"
 """Verdict where the difference between two ways is less than the error of their costs."""
 
 
@@ -78,7 +78,7 @@ class Verdict:
         Ways of running the model that were compared.
     """
 
-    choice: Choice | None
+    choice: Advised | None
     use: str | None
     best_single: str | None
     best_single_objective: float | None

@@ -22,7 +22,7 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
-from placekit.solvers.sequence.stages import Stage, run_stages
+from placekit.solvers.sequence.stages import Turn, run_stages
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
@@ -55,10 +55,10 @@ FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 
 STARTS_SHARE = 0.1
 """Share of the time that what an answer is never worse than may take."""
-AT_ONCE = (Stage("single", "everything on one device"), Stage("greedy", "a start in linear time"))
-CHAIN = Stage("chain", "each class feeds the next one: DP over runs of them, the proof in milliseconds", 0.5)
-EVERYTHING = Stage("enumerate", "few placements: try all that may be better", 0.8)
-DRAWN = Stage("random", "random chains and mixtures that fit the memory", params={"samples": 1000})
+AT_ONCE = (Turn("single", "everything on one device"), Turn("greedy", "a start in linear time"))
+CHAIN = Turn("chain", "each class feeds the next one: DP over runs of them, the proof in milliseconds", 0.5)
+EVERYTHING = Turn("enumerate", "few placements: try all that may be better", 0.8)
+DRAWN = Turn("random", "random chains and mixtures that fit the memory", params={"samples": 1000})
 
 
 class Auto(Method):
@@ -102,7 +102,7 @@ class Auto(Method):
         return reason
 
 
-def with_starts(problem: Problem, stages: tuple[Stage, ...]) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+def with_starts(problem: Problem, stages: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
     """Return what an answer is never worse than, and the stages after it, with the enumeration of all placements.
 
     All placements are looked at only if they are few: then nothing stays open, and nothing comes before, since a quick
@@ -119,7 +119,7 @@ def with_starts(problem: Problem, stages: tuple[Stage, ...]) -> tuple[tuple[Stag
     return (), (EVERYTHING, *starts, replace(DRAWN, share=STARTS_SHARE), *stages)
 
 
-def plan(problem: Problem) -> tuple[Stage, ...]:
+def plan(problem: Problem) -> tuple[Turn, ...]:
     """Return the stages for `problem`; empty if no method of its objective keeps the contiguity."""
     stages = _PLANS.get(problem.objective.name, _any_objective)(
         problem, problem.num_classes * problem.platform.num_devices
@@ -129,66 +129,66 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
     return (CHAIN, *stages) if stages and Chain().supports(problem) is None else stages
 
 
-def to_the_end(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+def to_the_end(stages: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """Return the stages with a search at their end that takes the time that the others leave, if none of them does."""
     if not stages or stages[-1].params.get("patience") == NO_END:
         return stages
-    return (*stages, Stage("local-search", "remaining time", params={"patience": NO_END}))
+    return (*stages, Turn("local-search", "remaining time", params={"patience": NO_END}))
 
 
-def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
+def _any_objective(problem: Problem, size: int) -> tuple[Turn, ...]:  # noqa: ARG001  # the signature of all plans
     return (
-        Stage("greedy", "a start in milliseconds"),
-        Stage("local-search", "anneal single moves, scored by the objective itself"),
+        Turn("greedy", "a start in milliseconds"),
+        Turn("local-search", "anneal single moves, scored by the objective itself"),
     )
 
 
-def _with_links(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+def _with_links(problem: Problem, stages: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """Return stages for direct links: those of the problem without them bound it, and moves of its own improve it."""
     if problem.objective.name == "makespan":  # its own methods know them
         return stages
-    anneal = Stage("local-search", "anneal single moves, with the direct links as they are", 0.4)
+    anneal = Turn("local-search", "anneal single moves, with the direct links as they are", 0.4)
     bounds = [stage for stage in stages if stage.method != "local-search"]
-    return (Stage("greedy", "a start in milliseconds"), anneal, *bounds, replace(anneal, share=1.0))
+    return (Turn("greedy", "a start in milliseconds"), anneal, *bounds, replace(anneal, share=1.0))
 
 
-def _serial(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
+def _serial(problem: Problem, size: int) -> tuple[Turn, ...]:  # noqa: ARG001  # the signature of all plans
     return (
-        Stage("local-search", "meet memory limits, which cuts ignore", 0.2, only_if=_is_limited),
-        Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more", 0.8),
+        Turn("local-search", "meet memory limits, which cuts ignore", 0.2, only_if=_is_limited),
+        Turn("mincut", "a minimum cut is the optimum for two kinds, and a start for more", 0.8),
     )
 
 
-def _throughput(problem: Problem, size: int) -> tuple[Stage, ...]:
+def _throughput(problem: Problem, size: int) -> tuple[Turn, ...]:
     if no_teams(problem) is not None:
         return _teamed(problem, size)
     of_contiguity = {Contiguity.ACYCLIC: _acyclic, Contiguity.CONVEX: _convex, Contiguity.NONE: _free}
     return of_contiguity[problem.contiguity](size)
 
 
-def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
-    program = Stage("dp", "DP over calls along the spine of the graph: often the proof, always a bound", 0.7)
-    anneal = Stage("local-search", "anneal calls and host ops", params={"patience": NO_END})
+def _offload(problem: Problem, size: int) -> tuple[Turn, ...]:  # noqa: ARG001  # the signature of all plans
+    program = Turn("dp", "DP over calls along the spine of the graph: often the proof, always a bound", 0.7)
+    anneal = Turn("local-search", "anneal calls and host ops", params={"patience": NO_END})
     if size > PROGRAM_UP_TO:
         return (program, anneal)
-    whole = Stage("cpsat", f"constraint program of {size} choices: may close the gap", 0.8)
+    whole = Turn("cpsat", f"constraint program of {size} choices: may close the gap", 0.8)
     if size <= OFFLOAD_PROGRAM_FIRST_UP_TO:
         return (program, whole, anneal)
     return (program, replace(anneal, share=0.1), whole, anneal)
 
 
-def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
+def _makespan(problem: Problem, size: int) -> tuple[Turn, ...]:
     if problem.contiguity is not Contiguity.NONE:
         return ()
     is_equal = len({device.kind for device in problem.platform.devices}) == 1
-    start = Stage("heft", "list scheduling takes milliseconds")
+    start = Turn("heft", "list scheduling takes milliseconds")
     if size <= MAKESPAN_PROGRAM_UP_TO:
-        anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": NO_END})
+        anneal = Turn("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": NO_END})
         slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
-        both = Stage("bound", "branch and bound on the makespan, with annealing in parallel", beside=anneal)
+        both = Turn("bound", "branch and bound on the makespan, with annealing in parallel", beside=anneal)
         why = "segments between ops that all others come before or after"
-        series = Stage("bound", why, 0.7, beside=anneal, only_if=_has_segments)
-        program = Stage("cpsat", "constraint program of every order, with annealing in parallel", 0.85, beside=slowly)
+        series = Turn("bound", why, 0.7, beside=anneal, only_if=_has_segments)
+        program = Turn("cpsat", "constraint program of every order, with annealing in parallel", 0.85, beside=slowly)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
             return (start, replace(program, share=0.6), both)
         if size <= MAKESPAN_PROGRAM_CLOSES_UP_TO // (1 if is_equal else 2):
@@ -203,8 +203,8 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
         )
     return (
         start,
-        Stage("local-search", "anneal placement and order, one stretch at a time", 0.7),
-        Stage("bound", "too many orders for a program: relaxations give a bound"),
+        Turn("local-search", "anneal placement and order, one stretch at a time", 0.7),
+        Turn("bound", "too many orders for a program: relaxations give a bound"),
     )
 
 
@@ -224,65 +224,65 @@ def _is_open(more_than: float, run: Run) -> bool:
     return run.gap is None or run.gap > more_than
 
 
-def _teamed(problem: Problem, size: int) -> tuple[Stage, ...]:
-    bounds: tuple[Stage, ...] = (Stage("bound", "relaxations give a bound", 0.5),)
+def _teamed(problem: Problem, size: int) -> tuple[Turn, ...]:
+    bounds: tuple[Turn, ...] = (Turn("bound", "relaxations give a bound", 0.5),)
     if size <= PROGRAM_AT_ALL and no_program(problem) is None:
-        bounds = (*bounds, Stage("cpsat", "constraint program of every choice of equal teams", 0.8))
+        bounds = (*bounds, Turn("cpsat", "constraint program of every choice of equal teams", 0.8))
     if problem.contiguity is Contiguity.ACYCLIC:
         return (
-            Stage("dpl", "best chain along a few orders, with all teams"),
-            Stage("dp", "DP over ideals near that chain: usually the proof", 0.6),
-            Stage("local-search", "too many ideals for a proof: improve the chain, and other partitions", 0.5),
+            Turn("dpl", "best chain along a few orders, with all teams"),
+            Turn("dp", "DP over ideals near that chain: usually the proof", 0.6),
+            Turn("local-search", "too many ideals for a proof: improve the chain, and other partitions", 0.5),
             *bounds,
         )
     return (
-        Stage("dp", "the best acyclic placement as a start", 0.4, Contiguity.ACYCLIC),
-        Stage("local-search", "improve the start, with its teams and with others", 0.5),
+        Turn("dp", "the best acyclic placement as a start", 0.4, Contiguity.ACYCLIC),
+        Turn("local-search", "improve the start, with its teams and with others", 0.5),
         *bounds,
     )
 
 
-def _acyclic(size: int) -> tuple[Stage, ...]:
+def _acyclic(size: int) -> tuple[Turn, ...]:
     stages = (
-        Stage("dpl", "best chain along a few orders, in milliseconds"),
-        Stage("dp", "DP over ideals near that chain: usually the proof", 0.5),
-        Stage("local-search", "too many ideals for a proof: improve the chain", 0.4),
+        Turn("dpl", "best chain along a few orders, in milliseconds"),
+        Turn("dp", "DP over ideals near that chain: usually the proof", 0.5),
+        Turn("local-search", "too many ideals for a proof: improve the chain", 0.4),
     )
     if size <= PROGRAM_AT_ALL:
-        return (*stages, Stage("cpsat", "constraint program of every choice: the best bounds here"))
-    return (*stages, Stage("bound", "too many choices for a program: relaxations give a bound"))
+        return (*stages, Turn("cpsat", "constraint program of every choice: the best bounds here"))
+    return (*stages, Turn("bound", "too many choices for a program: relaxations give a bound"))
 
 
-def _convex(size: int) -> tuple[Stage, ...]:
+def _convex(size: int) -> tuple[Turn, ...]:
     stages = (
-        Stage("dp", "acyclic placements are convex: a start", 0.1, Contiguity.ACYCLIC),
-        Stage("local-search", "improve the start among acyclic placements", 0.2),
+        Turn("dp", "acyclic placements are convex: a start", 0.1, Contiguity.ACYCLIC),
+        Turn("local-search", "improve the start among acyclic placements", 0.2),
     )
     if size <= PROGRAM_AT_ALL:
-        return (*stages, Stage("cpsat", "constraint program that adds convex placements with a cyclic quotient"))
-    return (*stages, Stage("bound", "too many choices for a program: relaxations give a bound"))
+        return (*stages, Turn("cpsat", "constraint program that adds convex placements with a cyclic quotient"))
+    return (*stages, Turn("bound", "too many choices for a program: relaxations give a bound"))
 
 
-def _free(size: int) -> tuple[Stage, ...]:
-    start = Stage("dp", "the best acyclic placement as a start", 0.1, Contiguity.ACYCLIC)
-    search = Stage("local-search", "anneal without contiguity", 0.2)
+def _free(size: int) -> tuple[Turn, ...]:
+    start = Turn("dp", "the best acyclic placement as a start", 0.1, Contiguity.ACYCLIC)
+    search = Turn("local-search", "anneal without contiguity", 0.2)
     if size > PROGRAM_AT_ALL:
-        return (start, search, Stage("bound", "too many choices for a program: relaxations give a bound"))
-    bound = Stage("bound", "relaxations around the bottleneck device give a bound")
-    rest = Stage("local-search", "remaining time", params={"patience": NO_END})
+        return (start, search, Turn("bound", "too many choices for a program: relaxations give a bound"))
+    bound = Turn("bound", "relaxations around the bottleneck device give a bound")
+    rest = Turn("local-search", "remaining time", params={"patience": NO_END})
     if size > PROGRAM_UP_TO:
         return (start, replace(search, share=0.45), bound, rest)
     return (
         start,
-        Stage("ilp", f"integer program of {size} choices: may close the gap at once", 0.15),
+        Turn("ilp", f"integer program of {size} choices: may close the gap at once", 0.15),
         search,
-        Stage("cpsat", f"constraint program of {size} choices: closes other gaps", 0.35),
+        Turn("cpsat", f"constraint program of {size} choices: closes other gaps", 0.35),
         bound,
         rest,
     )
 
 
-_PLANS: Mapping[str, Callable[[Problem, int], tuple[Stage, ...]]] = MappingProxyType(
+_PLANS: Mapping[str, Callable[[Problem, int], tuple[Turn, ...]]] = MappingProxyType(
     {
         "throughput": _throughput,
         "serial-latency": _serial,

@@ -11,7 +11,7 @@ from placekit.solve import registry
 from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.sequence.stages import Stage, run_stages
+from placekit.solvers.sequence.stages import Turn, run_stages
 
 
 class Composed(Method):
@@ -45,7 +45,7 @@ class Composed(Method):
                     f"'{bases[-1]}.{key.rpartition('.')[2]}'"
                 )
         self._stages = tuple(
-            Stage(
+            Turn(
                 part,
                 "the first method" if index == 0 else f"goes on from {parts[index - 1]}",
                 share=1 / (len(parts) - index),

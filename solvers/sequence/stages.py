@@ -21,7 +21,7 @@ POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Turn:
     """One method's turn."""
 
     method: str  # its name
@@ -35,10 +35,10 @@ class Stage:
     only_if: Callable[[Run], bool] | None = None
     # a stage whose method works at the same time, in a thread of its own, for as long as there is time: what it finds
     # counts, what it proves does not
-    beside: Stage | None = None
+    beside: Turn | None = None
 
 
-def run_stages(run: Run, stages: Iterable[Stage], account: list[dict[str, Any]] | None = None) -> StopReason:
+def run_stages(run: Run, stages: Iterable[Turn], account: list[dict[str, Any]] | None = None) -> StopReason:
     """Let each stage work on `run` until the solve is to stop; ``run.info["stages"]`` tells what each one brought.
 
     A stage whose packages are not installed, or whose program is too large for the time or the memory that is left, is
@@ -94,7 +94,7 @@ def _percent(share: float) -> str:
     return f"{share:.2%}" if share >= 1e-4 else "<0.01%"
 
 
-def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> StopReason:
+def _run_stage(run: Run, stage: Turn, line: dict[str, Any]) -> StopReason:
     """Let a stage work, and return why it ended."""
     objective = run.problem.objective.name
     method = get_method(stage.method, stage.params, objective)

@@ -62,7 +62,7 @@ def _is_refuted(
 
 
 @njit
-def extend_chains(
+def extend_stages(
     ideals: Any,
     # cuts, edges: of the edges that leave every ideal: offsets and indices, ends, and seconds at both ends. Of every
     # edge: ends and seconds.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.memory import MEMORY_TOLERANCE
-from placekit.solvers.training_plan.chains import extend_chains, stage_edges_s
+from placekit.solvers.training_plan.chains import extend_stages, stage_edges_s
 from placekit.solvers.training_plan.knapsack import FITS, choose
 from placekit.solvers.training_plan.relaxation import relax
 from placekit.solvers.training_plan.tables import Ideals, Tables
@@ -121,7 +121,7 @@ class PlanSearch:
         while state[0] >= 0:
             if self.should_stop():
                 raise Stopped
-            extend_chains(
+            extend_stages(
                 self._ideals, self._cuts, self._edges, self._choices, self._relaxed,
                 self._degrees, limits, flags, state,
                 self._labels, front, alive, best, caps, self._scratch, self._picked, PAIRS_PER_CALL,

@@ -25,7 +25,7 @@ from placekit.learned.doppler.network import select_log_probs
 from placekit.learned.environment import Environment
 from placekit.learned.method import Session, seeded_learner
 from placekit.learned.training.checkpoint import read_checkpoint
-from placekit.learned.training.loop import Metrics, Stage, Training, train
+from placekit.learned.training.loop import Metrics, Training, TrainingStage, train
 from placekit.learned.training.threads import one_thread
 from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives.makespan.instance import instance_of
@@ -257,7 +257,7 @@ def test_the_third_stage_is_rewarded_by_the_clock(toy: pk.Problem) -> None:
 
     train(training, lambda: None, note)
     stages = [int(metrics.values["charts/stage"]) for metrics in told]
-    assert stages == [Stage.IMITATION] * 2 + [Stage.REWARDS] * 3 + [Stage.MEASURED] * 15
+    assert stages == [TrainingStage.IMITATION] * 2 + [TrainingStage.REWARDS] * 3 + [TrainingStage.MEASURED] * 15
     assert timed[4] == 0
     assert timed[5] > 0
     assert [metrics.update for metrics in told] == list(range(1, 21))

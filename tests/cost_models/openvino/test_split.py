@@ -18,7 +18,7 @@ from placekit.cost_models.openvino import split
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.split import (
-    Stage,
+    SubModel,
     model_input_keys,
     model_output_keys,
     split_model,
@@ -39,7 +39,7 @@ def infer(model: ov.Model, inputs: Sequence[ov.Tensor]) -> list[np.ndarray[Any, 
 
 
 def run_stages(
-    model: ov.Model, stages: Sequence[Stage], inputs: Sequence[ov.Tensor], corrupted: int | None = None
+    model: ov.Model, stages: Sequence[SubModel], inputs: Sequence[ov.Tensor], corrupted: int | None = None
 ) -> dict[Any, np.ndarray[Any, Any]]:
     """Run stage after stage; return every tensor by key."""
     values = {key: tensor.data.copy() for key, tensor in zip(model_input_keys(model), inputs, strict=True)}
@@ -80,7 +80,7 @@ def run_order_stages(model: ov.Model, part_of_op: Mapping[str, Hashable]) -> dic
     return {name: stages[level[name], part_of_op[name]] for name in level}
 
 
-def check(model: ov.Model, parts: Mapping[str, Any]) -> list[Stage]:
+def check(model: ov.Model, parts: Mapping[str, Any]) -> list[SubModel]:
     """Assert that the split model gives the outputs and every cut tensor of the whole one."""
     stages = split_model(model, run_order_stages(model, parts))
     inputs = random_inputs(model, seed=3)

@@ -25,7 +25,7 @@ from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.sequence import auto as auto_module
 from placekit.solvers.sequence import stages as stages_module
 from placekit.solvers.sequence.auto import plan
-from placekit.solvers.sequence.stages import Stage, run_stages
+from placekit.solvers.sequence.stages import Turn, run_stages
 
 
 @examples(60)
@@ -66,7 +66,7 @@ def test_auto_is_never_worse_than_what_needs_no_search(
     tight = problem.platform.replace(devices=tuple(d.replace(memory_bytes=2.0) for d in problem.platform.devices))
     costly = problem.costs.replace(transfer_time_s=problem.costs.transfer_time_s * 100)
     for each in (problem.replace(costs=costly), problem.replace(platform=tight)):
-        for stages in [(Stage("round-robin", "a poor start"),), (Stage("single", "nothing fits"),)]:
+        for stages in [(Turn("round-robin", "a poor start"),), (Turn("single", "nothing fits"),)]:
             monkeypatch.setattr(auto_module, "plan", lambda _, stages=stages: stages)
             simple = [pk.solve(each, method).objective for method in ("single", "greedy", "random")]
             found = pk.solve(each, "auto").objective
@@ -146,7 +146,7 @@ def test_every_stage_says_what_it_brought(problem: pk.Problem) -> None:
 def test_a_stage_that_improved_nothing_says_so(diamond: pk.Problem) -> None:
     """The second of two equal stages brings nothing; the first one the placement."""
     run = Run(diamond, pk.MaxRuntime(10))
-    run_stages(run, [Stage("greedy", "a start"), Stage("greedy", "again")])
+    run_stages(run, [Turn("greedy", "a start"), Turn("greedy", "again")])
     assert [line["why"] for line in run.info["stages"]] == [
         "a start; first placement",
         "again; improved nothing",
@@ -163,7 +163,7 @@ def test_a_stage_without_its_package_is_passed_over(diamond: pk.Problem, monkeyp
 
     monkeypatch.setattr(stages_module, "get_method", without_cpsat)
     run = Run(diamond.replace(contiguity="none"), pk.MaxRuntime(10))
-    run_stages(run, [Stage("cpsat", "missing"), Stage("ilp", "there")])
+    run_stages(run, [Turn("cpsat", "missing"), Turn("ilp", "there")])
     assert [("skipped" in line, line["method"]) for line in run.info["stages"]] == [(True, "cpsat"), (False, "ilp")]
     assert run.objective is not None
 
@@ -192,7 +192,7 @@ def test_a_program_too_large_for_its_share_is_tried_again_with_all_that_is_left(
         stages_module, "get_method", lambda *given: TooLarge() if given[0] == "large" else get_method(*given)
     )
     run = Run(diamond, pk.MaxRuntime(100))
-    run_stages(run, [Stage("large", "a program", share), Stage("greedy", "a start")])
+    run_stages(run, [Turn("large", "a program", share), Turn("greedy", "a start")])
     assert seen == pytest.approx(expected_s, rel=0.1)
     assert [line["method"] for line in run.info["stages"]] == ["large", "greedy", "large"][: 1 + len(expected_s)]
     assert run.objective is not None
@@ -246,13 +246,13 @@ def test_what_is_found_beside_counts(diamond: pk.Problem, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(stages_module, "get_method", method_of)
     problem = diamond.replace(objective=pk.Makespan(), contiguity="none")
-    search = Stage("local-search", "finds", params={"max_cycles": 3})
+    search = Turn("local-search", "finds", params={"max_cycles": 3})
     run = Run(problem, pk.MaxRuntime(20))
-    assert run_stages(run, [Stage("idle", "nothing", beside=search)]) is not None
+    assert run_stages(run, [Turn("idle", "nothing", beside=search)]) is not None
     assert run.objective == pytest.approx(brute_force(problem))
     assert run.info["stages"][0]["beside"] == "local-search"
     with pytest.raises(RuntimeError, match="beside"):
-        run_stages(Run(problem, pk.MaxRuntime(20)), [Stage("idle", "nothing", beside=Stage("breaks", "breaks"))])
+        run_stages(Run(problem, pk.MaxRuntime(20)), [Turn("idle", "nothing", beside=Turn("breaks", "breaks"))])
 
 
 def test_a_stage_that_is_not_wanted_is_left_out(diamond: pk.Problem) -> None:
@@ -264,7 +264,7 @@ def test_a_stage_that_is_not_wanted_is_left_out(diamond: pk.Problem) -> None:
         seen.append(run.objective)
         return False
 
-    run_stages(run, [Stage("greedy", "a start"), Stage("dp", "not wanted", only_if=is_wanted)])
+    run_stages(run, [Turn("greedy", "a start"), Turn("dp", "not wanted", only_if=is_wanted)])
     assert [line["method"] for line in run.info["stages"]] == ["greedy"]
     assert seen == [run.objective]
     assert run.objective is not None
@@ -300,7 +300,7 @@ def test_no_limit_is_too_short_for_an_answer(name: str) -> None:
 
 def test_a_search_takes_the_time_that_the_stages_leave(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a time limit only: without one the answer depends on the seed alone."""
-    monkeypatch.setattr(auto_module, "plan", lambda _: (Stage("greedy", "a start that ends at once"),))
+    monkeypatch.setattr(auto_module, "plan", lambda _: (Turn("greedy", "a start that ends at once"),))
     monkeypatch.setattr(auto_module, "with_starts", lambda _, stages: ((), stages))
     problem = diamond.replace(objective=pk.SerialLatency(subgraph_cost_s=1.0), contiguity="none")
     limited = pk.solve(problem, "auto", stop=pk.MaxRuntime(60) | pk.MaxIterations(500))
