@@ -1,4 +1,4 @@
-"""What viewers are given: a colour for each device, and text from files, made harmless.
+"""Colours of devices, and text from files made harmless, for whatever shows them.
 
 Terminals obey escape sequences, browsers and viewers HTML.
 """
