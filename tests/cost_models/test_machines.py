@@ -74,3 +74,18 @@ def test_the_command_describes_a_machine(tmp_path: Path) -> None:
     assert "llama-server -m mistral-7b.gguf" in plan.output
     wrong = run.invoke(app, ["devices", "--cards", "RTX 4095"])
     assert isinstance(wrong.exception, UnknownNameError)
+
+
+def test_a_chip_brings_its_host() -> None:
+    """Its memory is the host's, with all of its bandwidth, unless the memory is named; a card brings none."""
+    chip = machine_of("M1 Max").ram
+    assert chip is not None
+    assert (chip.memory_bytes, chip.bandwidth_bytes_per_s, chip.share) == (64 * 2**30, 400e9, 0.7)
+    named = machine_of("M1 Max", "16 GB DDR4-3200 x2").ram
+    assert named is not None
+    assert named.bandwidth_bytes_per_s == 51.2e9
+    assert machine_of("RTX 4090").ram is None
+    unknown = machine_of("", "64 GB DDR5-5600")
+    assert unknown.ram is not None
+    assert unknown.ram.channels == 2
+    assert unknown.specs()["CPU"].dense_flops_per_s == 0.4 * 1e12

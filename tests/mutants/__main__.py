@@ -29,7 +29,8 @@ TESTS = {
         "tests/verification/test_random_problems.py",
     ],
     "placekit/cost_models/sheets": [
-        *(f"tests/cost_models/test_{name}.py" for name in ("analytic", "cards", "described", "machines", "rates")),
+        f"tests/cost_models/test_{name}.py"
+        for name in ("analytic", "cards", "described", "machines", "rates", "sheet_memory")
     ],
 }
 """Tests of a room, but for what takes long; of any other room those in the folder of ``tests/`` with its name."""
