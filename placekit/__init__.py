@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from placekit.language.report import serving_report as serving_report
     from placekit.language.runtimes import register_runtime as register_runtime
     from placekit.language.serving import Serving as Serving
+    from placekit.language.task import TaskForm as TaskForm
     from placekit.language.task import decoder_task as decoder_task
     from placekit.pytorch.source import read_torch as read_torch
     from placekit.runtime.timing.compare import time_placement as time_placement
@@ -134,6 +135,7 @@ __all__ = [
     "Status",
     "StopReason",
     "TargetGap",
+    "TaskForm",
     "Throughput",
     "Timing",
     "TimingSettings",
@@ -200,7 +202,7 @@ _HOMES = {
     "language.runtimes": ("register_runtime",),
     "language.serving": ("Serving",),
     "language.model": ("model_task",),
-    "language.task": ("decoder_task",),
+    "language.task": ("TaskForm", "decoder_task"),
     "pytorch.source": ("read_torch",),
     "runtime.timing.compare": ("time_placement",),
     "runtime.timing.timing": ("Timing", "TimingSettings"),

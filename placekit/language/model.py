@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from placekit.io.models.openvino_graph import ATTENTION
 from placekit.io.models.read_model import read_model
 from placekit.language.decoder import bits_of
 from placekit.language.serving import Phase, Serving
-from placekit.language.task import Costs, LanguageTask, language_task
+from placekit.language.task import Costs, HeldByOps, LanguageTask, TaskForm, language_task
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import DYNAMIC, OpGraph
 from placekit.model.platform import Platform
@@ -133,10 +132,7 @@ def model_task(
     serving: Serving,
     platform: Platform,
     costs: Costs,
-    *,
-    cache_precision: str = "f16",
-    granularity: str = "layer",
-    **choices: Any,
+    form: TaskForm | None = None,
 ) -> LanguageTask:
     """Return the problem of serving a model file whose inputs are ``[sequences, tokens]``.
 
@@ -145,10 +141,8 @@ def model_task(
     model
         A file that `read_model` reads, with open dimensions; or what reads a model at given shapes, for example
         ``lambda shapes: read_torch(module, inputs, dynamic_shapes=..., shapes=shapes)``.
-    serving, platform, costs, granularity, **choices
-        As of `placekit.language.task.decoder_task`.
-    cache_precision
-        Of keys and values. Weights are counted as the file stores them.
+    serving, platform, costs, form
+        As of `placekit.language.task.decoder_task`. Weights are counted as the file stores them.
 
     Raises
     ------
@@ -161,7 +155,8 @@ def model_task(
     inputs = read({}).inputs
     graphs: dict[str, OpGraph] = {}
     first: tuple[ModelSource, Caches] | None = None
-    bits = bits_of(cache_precision, "cache_precision")
+    form = form or TaskForm()
+    bits = bits_of(form.cache_precision, "cache_precision")
     for phase in serving.phases:
         source = read(step_shapes(inputs, phase, serving.batch))
         caches = find_caches(source.graph, serving.batch * phase.tokens, source.attention)
@@ -179,11 +174,11 @@ def model_task(
     labels = source.colocation.copy()
     for group in caches.groups:
         labels[np.isin(labels, labels[list(group)])] = labels[group[0]]
-    return language_task(
-        graphs, serving, platform, costs, weight_bytes=source.graph.op_weight_bytes,
-        cache_bytes=caches.values * serving.context * bits / 8, granularity=granularity,
-        colocation=number_by_first(labels), shared_weights=source.shared_weights, **choices,
+    held = HeldByOps(
+        source.graph.op_weight_bytes, caches.values * serving.context * bits / 8, source.shared_weights,
+        colocation=number_by_first(labels),
     )  # fmt: skip
+    return language_task(graphs, serving, platform, costs, held, form)
 
 
 def _with_past(source: ModelSource, caches: Caches, phase: Phase, batch: int, value_bytes: float) -> OpGraph:

@@ -27,6 +27,7 @@ from placekit.language.graph import model_step
 from placekit.language.serving import Phase, Serving
 from placekit.language.tensor_parallel import Teams, copies_of_caches, team_costs, with_teams
 from placekit.model.blocks.block_paths import layer_labels
+from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph
@@ -35,6 +36,7 @@ from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
 from placekit.model.sizes import format_bytes
+from placekit.objectives import Objective
 
 GRANULARITIES = ("layer", "op")
 """What stays together: the ops of a block, or nothing but what is fused."""
@@ -112,18 +114,42 @@ def alive_bytes(graph: OpGraph) -> float:
     return float(np.cumsum(change).max(initial=0.0))
 
 
+@dataclass(frozen=True)
+class TaskForm:
+    """How serving a model becomes a problem."""
+
+    objective: Objective | None = None  # None for that of problems that name none
+    contiguity: Contiguity | None = None  # None for the objective's own
+    pins: Mapping[str, str] | None = None  # device by op or pattern, as of `Problem.pin`; their ops are not fused
+    granularity: str = "layer"  # ``"layer"`` to keep the ops of a block together, ``"op"`` not to
+    together: int = 1  # consecutive blocks that stay together
+    cache_precision: str = "f16"  # of keys and values, a name of `placekit.language.decoder.BITS`
+    # devices, by index, that compute every op together: these teams are the devices of the problem; empty for the
+    # devices of the platform
+    tensor_teams: Teams = ()
+
+
+@dataclass(frozen=True)
+class HeldByOps:
+    """What the ops of a model hold, and which of them are one."""
+
+    # weight_bytes, cache_bytes, shared_weights, description: as of `LanguageTask`
+    weight_bytes: NDArray[np.float64]
+    cache_bytes: NDArray[np.float64]
+    shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
+    description: ModelDescription | None = None
+    colocation: NDArray[np.int64] | None = None  # ``[num_ops]`` labels of what must stay together in any case
+
+
 def decoder_task(
     model: Decoder | ModelDescription,
     serving: Serving,
     platform: Platform,
     costs: Costs,
+    form: TaskForm | None = None,
     *,
     precision: str = "f16",
-    cache_precision: str = "f16",
-    granularity: str = "layer",
     name: str = "decoder",
-    tensor_teams: Teams = (),
-    **choices: Any,
 ) -> LanguageTask:
     """Return the problem of serving a decoder that is given by its numbers, or a model that is described.
 
@@ -135,18 +161,12 @@ def decoder_task(
         The devices.
     costs
         From an op graph to its costs on `platform`: ``lambda graph: Analytic().cost_table(graph, platform)``.
-    precision, cache_precision
-        Of weights, and of keys and values: names of `placekit.language.decoder.BITS`. A description has its own
-        precision of weights.
-    granularity
-        ``"layer"`` to keep the ops of a block together, ``"op"`` not to.
+    form
+        Objective, constraints, granularity, precision of the cache; whole blocks and the defaults if None.
+    precision
+        Of weights: a name of `placekit.language.decoder.BITS`. A description has its own.
     name
         Name of a model that is given by numbers.
-    tensor_teams
-        Devices, by index, that compute every op together: these teams are the devices of the problem. Empty for the
-        devices of `platform`.
-    **choices
-        `together` and `pins` of `language_task`, and fields of the `Problem`: objective, contiguity.
 
     Raises
     ------
@@ -163,24 +183,26 @@ def decoder_task(
     >>> solve(task.problem).status
     <Status.OPTIMAL: 'optimal'>
     """
+    form = form or TaskForm()
     described = describe_decoder(model, precision, name) if isinstance(model, Decoder) else model
     steps = {
-        phase.name: model_step(described, phase, batch=serving.batch, cache_precision=cache_precision)
+        phase.name: model_step(described, phase, batch=serving.batch, cache_precision=form.cache_precision)
         for phase in serving.phases
     }
     first = next(iter(steps.values()))
     graphs = {phase: step.graph for phase, step in steps.items()}
-    cache_bytes = first.cache_bytes(serving.context, bits_of(cache_precision) / 8)
-    if tensor_teams:
-        cache_bytes *= copies_of_caches(described, first, [len(team) for team in tensor_teams])
-        costs, platform = team_costs(costs, first, platform, tensor_teams), with_teams(platform, tensor_teams)
+    cache_bytes = first.cache_bytes(serving.context, bits_of(form.cache_precision) / 8)
+    if form.tensor_teams:
+        cache_bytes *= copies_of_caches(described, first, [len(team) for team in form.tensor_teams])
+        costs = team_costs(costs, first, platform, form.tensor_teams)
+        platform = with_teams(platform, form.tensor_teams)
     together = np.arange(first.graph.num_ops)
     together[: len(described.front)] = 0  # embeddings and towers: with whole blocks the model is a chain then
-    return language_task(
-        graphs, serving, platform, costs, weight_bytes=first.weight_bytes, cache_bytes=cache_bytes,
-        shared_weights=first.shared_weights, description=described, granularity=granularity,
-        colocation=together if granularity == "layer" else None, **choices,
+    held = HeldByOps(
+        first.weight_bytes, cache_bytes, first.shared_weights, described,
+        together if form.granularity == "layer" else None,
     )  # fmt: skip
+    return language_task(graphs, serving, platform, costs, held, form)
 
 
 def language_task(
@@ -188,48 +210,42 @@ def language_task(
     serving: Serving,
     platform: Platform,
     costs: Costs,
-    *,
-    weight_bytes: NDArray[np.float64],
-    cache_bytes: NDArray[np.float64],
-    granularity: str = "layer",
-    colocation: NDArray[np.int64] | None = None,
-    shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = (),
-    together: int = 1,
-    pins: Mapping[str, str] | None = None,
-    description: ModelDescription | None = None,
-    **choices: Any,
+    held: HeldByOps,
+    form: TaskForm,
 ) -> LanguageTask:
     """Return the problem of serving a model whose phases are graphs of the same ops.
 
-    There is a graph for the name of every phase of `serving`. What must stay together in any case has one label in
-    `colocation`, ``[num_ops]``; `together` is the number of consecutive blocks that stay together. Devices by pattern
-    of ops, `pins`, are as of `Problem.pin`: ops with different pins are not fused. `weight_bytes`, `cache_bytes`,
-    `shared_weights` and `description` are as of `LanguageTask`; see `decoder_task` for the others, and for what is
-    raised.
+    There is a graph for the name of every phase of `serving`. See `decoder_task` for what is raised.
     """
-    if granularity not in GRANULARITIES:
-        raise InvalidProblemError(f"granularity is {granularity!r}; it must be one of {', '.join(GRANULARITIES)}")
-    if together < 1 or (together > 1 and granularity != "layer"):
-        raise InvalidProblemError(f"together is {together}; it must be at least 1, and 1 with granularity 'op'")
+    if form.granularity not in GRANULARITIES:
+        raise InvalidProblemError(f"granularity is {form.granularity!r}; it must be one of {', '.join(GRANULARITIES)}")
+    if form.together < 1 or (form.together > 1 and form.granularity != "layer"):
+        raise InvalidProblemError(f"together is {form.together}; it must be at least 1, and 1 with granularity 'op'")
     phases = {phase.name: phase for phase in serving.phases}
     tables = {name: costs(graphs[name]) for name in phases}
     alive = max(alive_bytes(graphs[name]) for name in phases)
     graph = graphs[next(iter(phases))]
-    labels = np.arange(graph.num_ops) if colocation is None else colocation
-    whole = layer_labels(graph.op_names, together)
-    if granularity == "layer":
+    labels = np.arange(graph.num_ops) if held.colocation is None else held.colocation
+    whole = layer_labels(graph.op_names, form.together)
+    if form.granularity == "layer":
         tables = {name: _apart(table, layer_labels(graph.op_names)) for name, table in tables.items()}
         labels = join_labels(labels, whole)
     mixed = mix_phases([(phases[name], table) for name, table in tables.items()])
+    memory = held.weight_bytes + serving.sequences * held.cache_bytes
     mixed = mixed.replace(
-        op_memory_bytes=weight_bytes + serving.sequences * cache_bytes - _counted_apart(shared_weights, graph.num_ops),
-        blocks=shared_memory(shared_weights),
+        op_memory_bytes=memory - _counted_apart(held.shared_weights, graph.num_ops),
+        blocks=shared_memory(held.shared_weights),
     )
-    problem = Problem(graph, _less_memory(platform, alive), mixed, colocation=labels, **choices).pin(pins or {})
-    if pins:
+    problem: Problem[Any] = Problem(graph, _less_memory(platform, alive), mixed, form.objective, colocation=labels)
+    if form.contiguity is not None:
+        problem = problem.replace(contiguity=form.contiguity)
+    problem = problem.pin(form.pins or {})
+    if form.pins:
         tables = {name: _apart(table, problem.pinned) for name, table in tables.items()}
         problem = problem.replace(costs=_apart(problem.costs, problem.pinned))
-    return LanguageTask(problem, serving, tables, weight_bytes, cache_bytes, alive, tuple(shared_weights), description)
+    return LanguageTask(
+        problem, serving, tables, held.weight_bytes, held.cache_bytes, alive, held.shared_weights, held.description
+    )
 
 
 def _apart(costs: CostTable, labels: NDArray[np.int64]) -> CostTable:

@@ -15,7 +15,8 @@ import numpy as np
 from placekit.cost_models.analytic import Analytic
 from placekit.language.decoder import Decoder
 from placekit.language.serving import Serving
-from placekit.language.task import decoder_task
+from placekit.language.task import TaskForm, decoder_task
+from placekit.model.contiguity import Contiguity
 from placekit.model.platform import Device, Link, Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import Objective, SerialLatency, Throughput
@@ -50,7 +51,7 @@ def random_chain_problem(seed: int, case: int) -> Problem:
     try:
         problem = decoder_task(
             model, serving, platform, lambda graph: Analytic().cost_table(graph, platform),
-            objective=_objective(rng), contiguity="acyclic",
+            form=TaskForm(objective=_objective(rng), contiguity=Contiguity.ACYCLIC),
         ).problem  # fmt: skip
     except ValueError:  # activations that do not fit into a device
         return random_chain_problem(seed, case + 1_000_003)

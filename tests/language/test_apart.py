@@ -20,7 +20,8 @@ from placekit.language.planning.plan import fastest, plan_cases, plans
 from placekit.language.report import serving_report
 from placekit.language.runtimes.launch import launch_lines
 from placekit.language.serving import Serving
-from placekit.language.task import LanguageTask, decoder_task
+from placekit.language.task import LanguageTask, TaskForm, decoder_task
+from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
@@ -42,9 +43,8 @@ def small(rng: np.random.Generator, objective: Any, layers: int = 1) -> Language
     sizes = {kind: float(rng.uniform(0.5, 1.5)) * model.num_parameters * 2 for kind in kinds}
     links = {kind: pk.Link(1e-6, float(rng.uniform(1e8, 1e10))) for kind in kinds}
     platform = pk.Platform.of(l4=1, t4=1, a10=1, memory_bytes=sizes, links=links)
-    (task,) = apart_cases(
-        [make(model, pk.Analytic(), SERVING, platform, objective=objective, contiguity="acyclic")]
-    )  # fmt: skip
+    form = TaskForm(objective, Contiguity.ACYCLIC)
+    (task,) = apart_cases([make(model, pk.Analytic(), SERVING, platform, form=form)])
     return task
 
 

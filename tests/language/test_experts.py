@@ -15,7 +15,8 @@ from placekit.language.planning.experts import hosted_ops, hosting_cases, with_h
 from placekit.language.planning.plan import fastest, plan_cases, plans
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
-from placekit.language.task import LanguageTask, decoder_task
+from placekit.language.task import LanguageTask, TaskForm, decoder_task
+from placekit.model.contiguity import Contiguity
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
 from placekit.solvers.chain.costs import chain_of
@@ -38,7 +39,7 @@ def task_of(rng: np.random.Generator, layers: int, share: float, experts: int) -
     platform = pk.Platform(devices, links)
     return decoder_task(
         model, Serving(32, 8), platform, lambda graph: pk.Analytic().cost_table(graph, platform),
-        objective=pk.SerialLatency(), contiguity="acyclic",
+        form=TaskForm(objective=pk.SerialLatency(), contiguity=Contiguity.ACYCLIC),
     )  # fmt: skip
 
 

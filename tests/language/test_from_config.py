@@ -13,7 +13,7 @@ import placekit as pk
 from placekit.language.config.from_config import read_config
 from placekit.language.description import ModelDescription
 from placekit.language.serving import Serving
-from placekit.language.task import decoder_task
+from placekit.language.task import TaskForm, decoder_task
 from placekit.model.errors import InvalidFileError, UnsupportedProblemError
 
 pytest.importorskip("transformers", minversion="5")
@@ -119,7 +119,11 @@ def test_graph_is_solved(models: dict[str, ModelDescription]) -> None:
     platform = pk.Platform.of(h100=2, l4=1)
     for name in ("deepseek-v3", "jamba-mini", "gemma-3-27b"):
         task = decoder_task(
-            models[name], Serving(64, 16), platform, lambda graph: pk.Analytic().cost_table(graph, platform), together=4
+            models[name],
+            Serving(64, 16),
+            platform,
+            lambda graph: pk.Analytic().cost_table(graph, platform),
+            form=TaskForm(together=4),
         )
         problem = task.problem
         assert problem.num_classes <= -(-len(models[name].blocks) // 4) + 8

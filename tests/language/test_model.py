@@ -20,7 +20,7 @@ from placekit.language.model import find_caches, model_task
 from placekit.language.planning.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.runtimes.launch import launch_lines
-from placekit.language.task import LanguageTask, decoder_task
+from placekit.language.task import LanguageTask, TaskForm, decoder_task
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solvers.chain.method import Chain
 
@@ -48,7 +48,7 @@ def stateful(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_variables_are_the_cache(stateful: Path) -> None:
     """Two variables of two heads of sixteen numbers per layer; all sequences and the whole context of each."""
-    task = model_task(stateful, SERVING, PLATFORM, costs, cache_precision="f16")
+    task = model_task(stateful, SERVING, PLATFORM, costs, form=TaskForm(cache_precision="f16"))
     states = [op for op, op_type in enumerate(task.problem.graph.op_types) if op_type == "ReadValue"]
     assert np.flatnonzero(task.cache_bytes).tolist() == states
     assert task.cache_bytes.sum() == 3 * 2 * 2 * 16 * 80 * 2
@@ -61,7 +61,7 @@ def test_variables_are_the_cache(stateful: Path) -> None:
 @pytest.mark.parametrize("granularity", ["layer", "op"])
 def test_no_cut_separates_attention_from_its_cache(stateful: Path, granularity: str) -> None:
     """Reading, growing, assigning and using a cache are one class; the layers are not."""
-    task = model_task(stateful, SERVING, PLATFORM, costs, granularity=granularity)
+    task = model_task(stateful, SERVING, PLATFORM, costs, form=TaskForm(granularity=granularity))
     names, classes = task.problem.graph.op_names, task.problem.op_class
     homes = []
     for layer in range(3):

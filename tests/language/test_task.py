@@ -15,7 +15,7 @@ from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import ModelStep, model_step
 from placekit.language.report import serving_report
 from placekit.language.serving import Phase, Serving, parse_phases
-from placekit.language.task import LanguageTask, alive_bytes, decoder_task
+from placekit.language.task import LanguageTask, TaskForm, alive_bytes, decoder_task
 from placekit.model.errors import InvalidProblemError
 
 SMALL = Decoder(4, 512, 1024, 2000, heads=8, kv_heads=2)
@@ -89,7 +89,7 @@ def test_phases_add_up() -> None:
 def test_memory_counts_the_cache_of_all_sequences() -> None:
     """Keys and values of every layer, for the whole context of every sequence."""
     serving = Serving(64, 16, context=100, sequences=3)
-    task = task_of(serving=serving, precision="int4", cache_precision="int8")
+    task = task_of(serving=serving, precision="int4", form=TaskForm(cache_precision="int8"))
     cache = SMALL.layers * 2 * 2 * 64 * 100 * 3 * 8.5 / 8
     held = task.problem.costs.op_memory_bytes.sum()
     assert held == pytest.approx(task.weight_bytes.sum() + cache)
@@ -97,10 +97,10 @@ def test_memory_counts_the_cache_of_all_sequences() -> None:
 
 def test_blocks_stay_whole_or_not() -> None:
     """Embedding, blocks, norm, head and output are the classes of layers; ops are fewer than there are names only."""
-    assert task_of(granularity="layer").problem.num_classes == SMALL.layers + 4
-    assert task_of(granularity="op").problem.num_classes > 5 * SMALL.layers
+    assert task_of(form=TaskForm(granularity="layer")).problem.num_classes == SMALL.layers + 4
+    assert task_of(form=TaskForm(granularity="op")).problem.num_classes > 5 * SMALL.layers
     with pytest.raises(InvalidProblemError, match="granularity is 'head'; it must be one of layer, op"):
-        task_of(granularity="head")
+        task_of(form=TaskForm(granularity="head"))
 
 
 def test_alive_bytes() -> None:
@@ -115,7 +115,7 @@ def test_alive_bytes() -> None:
 @pytest.mark.parametrize("model", [SMALL, MIXTURE])
 def test_report_agrees_with_the_judge(model: Decoder, teams: str) -> None:
     """Rates are those of the objective; a request takes its phases; the most sequences fit, one more does not."""
-    task = task_of(model, objective=pk.Throughput(teams=teams))  # type: ignore[arg-type]  # a parameter
+    task = task_of(model, form=TaskForm(objective=pk.Throughput(teams=teams)))  # type: ignore[arg-type]  # a parameter
     result = pk.solve(task.problem, stop=pk.MaxRuntime(20))
     assert result.status is pk.Status.OPTIMAL
     assert result.placement is not None
@@ -131,7 +131,7 @@ def test_report_agrees_with_the_judge(model: Decoder, teams: str) -> None:
         assert report.request_s == pytest.approx(sum(load.load_s for load in alone))
     assert report.most_sequences is not None
     for sequences, fits in ((report.most_sequences, True), (report.most_sequences + 1, False)):
-        other = task_of(model, Serving(64, 16, sequences=sequences), objective=task.problem.objective)
+        other = task_of(model, Serving(64, 16, sequences=sequences), form=TaskForm(objective=task.problem.objective))
         broken = pk.evaluate(other.problem, result.placement).violations
         assert (not broken) == fits
         assert fits or {each.device for each in broken} >= {report.next_breaks}
@@ -145,7 +145,7 @@ def test_teams_of_24_machines_are_proven() -> None:
     platform = pk.Platform.of(memory_bytes=memory, links=links, h100=4, l4=8, t4=12)
     task = decoder_task(
         DECODERS["llama3-70b"], Serving(512, 128, sequences=16), platform,
-        lambda graph: pk.Analytic().cost_table(graph, platform), objective=pk.Throughput(teams="equal"),
+        lambda graph: pk.Analytic().cost_table(graph, platform), form=TaskForm(objective=pk.Throughput(teams="equal")),
     )  # fmt: skip
     result = pk.solve(task.problem, stop=pk.MaxRuntime(60))
     assert result.status is pk.Status.OPTIMAL

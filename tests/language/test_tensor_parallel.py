@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,8 @@ from placekit.language.planning.tensor_cut import all_teams, best_teams
 from placekit.language.report import serving_report
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
-from placekit.language.task import LanguageTask, decoder_task
+from placekit.language.task import LanguageTask, TaskForm, decoder_task
+from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
 from placekit.model.served import Served
 from placekit.objectives.evaluate import evaluate
@@ -74,11 +76,15 @@ def test_the_best_cut_equals_all_cuts(seed: int, objective: Any) -> None:
         for kind, count in kinds.items() for at in range(count)
     )  # fmt: skip
     platform = pk.Platform(devices, {"l4": pk.Link(1e-7, float(rng.uniform(1e9, 1e11)))})
-    made = partial(make, model, Serving(32, 8), platform, objective=objective, contiguity="acyclic")
-    teams = best_teams(made(tensor_teams=all_teams(platform, (1, 2))), platform, (1, 2))
+    form = TaskForm(objective, Contiguity.ACYCLIC)
+
+    def made(teams: Any) -> LanguageTask:
+        return make(model, Serving(32, 8), platform, form=replace(form, tensor_teams=teams))
+
+    teams = best_teams(made(all_teams(platform, (1, 2))), platform, (1, 2))
     assert teams is not None
-    result = solve(made(tensor_teams=teams).problem, Chain())
-    brute = min(least(made(tensor_teams=[(0,), *cut])) for cut in cuts([1, 2], (1, 2)))
+    result = solve(made(teams).problem, Chain())
+    brute = min(least(made([(0,), *cut])) for cut in cuts([1, 2], (1, 2)))
     assert result.status is pk.Status.OPTIMAL
     assert result.objective == pytest.approx(brute, rel=1e-12)
 
@@ -87,7 +93,7 @@ def test_what_a_team_takes() -> None:
     """Half of the operations and bytes, all launches, and all-reduces: two per block, one in front, half for logits."""
     platform = pk.Platform.of(l4=2, links={"l4": LINK}, memory_bytes={"l4": 1e9})
     serving = Serving(64, 16)
-    alone, team = make(SMALL, serving, platform), make(SMALL, serving, platform, tensor_teams=[(0, 1)])
+    alone, team = make(SMALL, serving, platform), make(SMALL, serving, platform, form=TaskForm(tensor_teams=[(0, 1)]))
     assert team.platform.devices[0].memory_bytes == pytest.approx(2e9)
     assert team.platform.devices[0].member_names == ("l4.0", "l4.1")
     costs, plain = team.costs_of_phase["decode"], alone.costs_of_phase["decode"]
@@ -159,9 +165,12 @@ def test_caches_that_do_not_divide_are_held_several_times() -> None:
     model = Decoder(3, 64, 256, 1000, heads=4, kv_heads=1)
     alone = make(model, Serving(), platform)
     cards = platform.with_devices(platform.devices[1:])
-    assert make(model, Serving(), cards, tensor_teams=[(0, 1)]).cache_bytes.sum() == 2 * alone.cache_bytes.sum()
+    assert (
+        make(model, Serving(), cards, form=TaskForm(tensor_teams=[(0, 1)])).cache_bytes.sum()
+        == 2 * alone.cache_bytes.sum()
+    )
     with pytest.raises(InvalidProblemError, match="different numbers of copies"):
-        make(model, Serving(), platform, tensor_teams=[(0,), (1, 2)])
+        make(model, Serving(), platform, form=TaskForm(tensor_teams=[(0,), (1, 2)]))
     cases = list(plan_cases(partial(make, model), Serving(), platform, degrees=(1, 2)))
     assert [case.problem.platform.num_devices for case in cases] == [3, 3, 1]
 
@@ -209,7 +218,7 @@ def test_runtimes_get_as_many_replicas_of_every_stage(runtime: str) -> None:
         few = [device for device in devices if int(device.name[-1]) < kinds[device.kind] // size]
         task = make(
             DECODERS["llama3-8b"], Serving(sequences=32, batch=8), platform.with_devices(few),
-            objective=pk.Throughput(), contiguity="acyclic",
+            form=TaskForm(objective=pk.Throughput(), contiguity=Contiguity.ACYCLIC),
         )  # fmt: skip
         alone = solve(task.problem, Chain()).objective
         by_size.append(np.inf if alone is None else alone / size)

@@ -34,7 +34,7 @@ from placekit.language.planning.given import Split, given_placement
 from placekit.language.report import serving_report
 from placekit.language.runtimes.device_names import ADDRESS, buffer_names
 from placekit.language.serving import Serving
-from placekit.language.task import LanguageTask, decoder_task
+from placekit.language.task import LanguageTask, TaskForm, decoder_task
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.platform import Device, Platform
 from placekit.model.sizes import format_bytes
@@ -224,7 +224,7 @@ class _Test:
             specs = {each: spec_of_kind[each] for each in platform.kinds} | {kind: changed}
             return decoder_task(
                 model, serving, platform, lambda graph: Analytic(specs).cost_table(graph, platform),
-                cache_precision=_CACHES[row.type_k],
+                form=TaskForm(cache_precision=_CACHES[row.type_k]),
             )  # fmt: skip
 
         task, phase = task_with(spec), serving.phases[0]

@@ -24,8 +24,8 @@ from placekit.language.runtimes import refuse_nodes
 from placekit.language.runtimes.device_names import ADDRESS
 from placekit.language.runtimes.record import Runtime
 from placekit.language.serving import Serving
-from placekit.language.task import LanguageTask, join_labels
-from placekit.language.tensor_parallel import cache_copies, equal_teams, usable_degrees
+from placekit.language.task import LanguageTask, TaskForm, join_labels
+from placekit.language.tensor_parallel import Teams, cache_copies, equal_teams, usable_degrees
 from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
@@ -47,8 +47,8 @@ Solve = Callable[[Problem[Any]], Result]
 class MakeTask(Protocol):
     """Maker of the task of a model, for a load to serve and the devices that serve it."""
 
-    def __call__(self, serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
-        """Return the task; `choices` are an objective, a contiguity, and pins."""
+    def __call__(self, serving: Serving, platform: Platform, *, form: TaskForm) -> LanguageTask:
+        """Return the task."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,15 @@ def plan_cases(
         minimised = objective or (SerialLatency() if served.sequences // size == 1 or is_latency else Throughput())
         is_chain = isinstance(minimised, (SerialLatency, Throughput))
         rule = contiguity or (Contiguity.ACYCLIC if is_chain else None)
-        made = partial(make, served, objective=minimised, contiguity=rule, pins=pins)
+        made = partial(_made, make, served, TaskForm(minimised, rule, pins))
         if tuple(degrees) == (1,):
             yield from _with_rules(made, devices, runtime)
         else:
             yield from _in_teams(made, devices, runtime, degrees)
+
+
+def _made(make: MakeTask, serving: Serving, form: TaskForm, devices: Platform, teams: Teams = ()) -> LanguageTask:
+    return make(serving, devices, form=replace(form, tensor_teams=teams))
 
 
 def _batches(serving: Serving, devices: Platform) -> list[int]:
@@ -177,16 +181,16 @@ def _in_teams(
         )
     if runtime is not None:
         for degree in usable:
-            yield _whole(make(devices, tensor_teams=equal_teams(devices, degree)), alone=False)[0]
+            yield _whole(make(devices, equal_teams(devices, degree)), alone=False)[0]
         return
     divided = [degree for degree in usable if all(cache_copies(part, degree) == 1 for part in model.parts)]
-    teams = best_teams(make(devices, tensor_teams=all_teams(devices, divided)), devices, divided) if divided else ()
+    teams = best_teams(make(devices, all_teams(devices, divided)), devices, divided) if divided else ()
     if teams:
-        yield make(devices, tensor_teams=teams)
+        yield make(devices, teams)
     cards = devices.with_devices(device for device in devices.devices if not device.is_host)
     for degree in usable:  # beside the best cut, as a plan with fewer stages may be faster with few batches in flight
         chosen = devices if degree in divided else cards  # a host would hold the cache once, and such a team more often
-        yield make(chosen, tensor_teams=equal_teams(chosen, degree))
+        yield make(chosen, equal_teams(chosen, degree))
 
 
 def _with_rules(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from placekit.advice.verdict import verdict, with_verdict
 from placekit.cost_models.analytic import Analytic
@@ -27,7 +27,7 @@ from placekit.language.runtimes.launch import launch_lines
 from placekit.language.runtimes.record import Runtime
 from placekit.language.runtimes.rpc import as_one_machine
 from placekit.language.serving import Serving
-from placekit.language.task import LanguageTask
+from placekit.language.task import LanguageTask, TaskForm
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.platform import Platform
 from placekit.model.served import Served
@@ -185,9 +185,9 @@ class Planner:
         except PlacekitError:
             return None
 
-    def _made(self, runtime: Runtime | None, serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+    def _made(self, runtime: Runtime | None, serving: Serving, platform: Platform, *, form: TaskForm) -> LanguageTask:
         """Return the task, whose problem says what is served: exports need it."""
-        task = self.model.task(self.rates.costs, self.wishes, serving, platform, **choices)
+        task = self.model.task(self.rates.costs, self.wishes, serving, platform, form=form)
         blocks = () if task.description is None else task.description.blocks
         served = Served(
             runtime=None if runtime is None else runtime.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,7 +19,7 @@ from placekit.language.planning.plan import Solve
 from placekit.language.read import is_program, read_description
 from placekit.language.runtimes.record import Runtime
 from placekit.language.serving import Serving
-from placekit.language.task import LanguageTask, decoder_task
+from placekit.language.task import LanguageTask, TaskForm, decoder_task
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
@@ -83,19 +83,20 @@ class GivenModel:
         return GivenModel(self.name, self.description.with_speculative())
 
     def task(
-        self, costs: Analytic, wishes: Wishes, serving: Serving, platform: Platform, **choices: Any
+        self, costs: Analytic, wishes: Wishes, serving: Serving, platform: Platform, *, form: TaskForm
     ) -> LanguageTask:
         """Return the task of serving the model on a platform."""
+        own, kept = costs.for_kinds(platform.kinds), {name: getattr(wishes, name) for name in _OF_FORM}
         make = (
             partial(model_task, Path(self.name))
             if self.description is None
             else partial(decoder_task, self.description)
         )
-        own = costs.for_kinds(platform.kinds)
-        return make(
-            serving, platform, lambda graph: own.cost_table(graph, platform), cache_precision=wishes.cache_precision,
-            granularity=wishes.granularity, together=wishes.together, **choices,
-        )  # fmt: skip
+        return make(serving, platform, lambda graph: own.cost_table(graph, platform), replace(form, **kept))
+
+
+_OF_FORM = ("cache_precision", "granularity", "together")
+"""Wishes that are part of the form of every task."""
 
 
 @dataclass(frozen=True)

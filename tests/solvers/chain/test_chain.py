@@ -15,7 +15,8 @@ from strategies import examples
 import placekit as pk
 from placekit.language.decoder import Decoder
 from placekit.language.serving import Serving
-from placekit.language.task import LanguageTask, decoder_task
+from placekit.language.task import LanguageTask, TaskForm, decoder_task
+from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.memory import MemoryBlocks
 from placekit.model.platform import DirectLink
@@ -42,8 +43,8 @@ def small_task(rng: np.random.Generator, objective: Any) -> LanguageTask:
     links = {"l4": pk.Link(1e-6, float(rng.uniform(1e8, 1e10))), "t4": pk.Link(1e-6, float(rng.uniform(1e8, 1e10)))}
     platform = pk.Platform(devices, links)
     return decoder_task(
-        model, Serving(32, 8), platform, lambda graph: pk.Analytic().cost_table(graph, platform), objective=objective,
-        contiguity="acyclic",
+        model, Serving(32, 8), platform, lambda graph: pk.Analytic().cost_table(graph, platform),
+        TaskForm(objective, Contiguity.ACYCLIC),
     )  # fmt: skip
 
 
@@ -76,7 +77,7 @@ def test_equal_devices_may_be_teams() -> None:
     platform = pk.Platform.of(l4=3, t4=2)
     task = decoder_task(
         Decoder(4, 256, 1024, 1000, heads=4), Serving(64, 16, sequences=8, batch=2), platform,
-        lambda graph: pk.Analytic().cost_table(graph, platform), objective=pk.Throughput(teams="equal"),
+        lambda graph: pk.Analytic().cost_table(graph, platform), form=TaskForm(objective=pk.Throughput(teams="equal")),
     )  # fmt: skip
     mine, theirs = solve(task.problem, Chain()), solve(task.problem, "dp")
     assert mine.status is Status.OPTIMAL
