@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class LanguageTask:
         again = sum(num_bytes * max(int(is_held[list(ops)].sum()) - 1, 0) for num_bytes, ops in self.shared_weights)
         return float(self.weight_bytes[is_held].sum()) - again
 
-    @property
+    @cached_property
     def has_experts(self) -> bool:
         """True for a mixture of experts."""
         return self.description is not None and any(part.experts > 1 for part in self.description.parts)
