@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mutants import __main__ as mutants
+from mutants.touched import tests_of_line
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +49,15 @@ def test_a_rule_without_a_test_survives(tmp_path: Path) -> None:
         "survived: placekit/tiny/rules.py:8: 'raise ValueError(number)' -> 'pass'",
         "2 drawn (2 of them removed rules), 1 killed, 0 equivalent, 1 survive",
     ]
+
+
+def test_tests_that_run_a_function_try_its_mutants(tmp_path: Path) -> None:
+    """The innermost one; all tests, which is none in particular, for what runs at import or is in no function."""
+    path = tmp_path / "rules.py"
+    path.write_text(ROOM + "\ndef outer():\n    def inner():\n        return 1\n    return inner\n\nLEAST = outer()\n")
+    lines = {str(path): {3: ["a"], 4: ["b"], 7: ["c"], 12: ["d"], 13: ["", "d"], 16: [""]}}
+    found = [tests_of_line(path, line, lines) for line in (2, 3, 4, 8, 12, 13, 16)]
+    assert found == [set(), {"a", "b"}, {"a", "b"}, {"c"}, {"d"}, set(), set()]
 
 
 def test_equivalents_are_of_lines_that_there_are() -> None:
