@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from placekit.cli.parameters import PLATFORM, option
-from placekit.cost_models.sheets.machines import machine_of
+from placekit.cost_models.sheets.machines import machine_of, with_links
 from placekit.io.files.platform_toml import read_platform
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
@@ -27,7 +27,15 @@ class CardsOptions:
     )
     processor: str | None = option(None, "Processor of the host by trade name (a desktop of 8 cores).", "CPU")
 
+    link: str | None = option(
+        None,
+        "Link of every card, or one for each: pcie4x8, usb4, thunderbolt4, 10gbe, ...; or between the cards: nvlink4.",
+        "LINK",
+    )
+
     def __post_init__(self) -> None:
+        if self.link is not None and self.cards is None:
+            raise InvalidProblemError(f"--link {self.link} needs --cards, whose link it is")
         if self.processor is not None and self.ram is None:
             raise InvalidProblemError(f"--processor {self.processor} needs --ram, by which a host decodes")
 
@@ -38,7 +46,8 @@ class CardsOptions:
 
     def platform(self) -> Platform:
         """Return the platform that the options describe."""
-        return machine_of(self.cards or "", self.ram, self.processor).platform()
+        machine = machine_of(self.cards or "", self.ram, self.processor)
+        return machine.platform() if self.link is None else with_links(machine, self.link)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 from placekit.cost_models.sheets.cards import (
     GENERAL,
@@ -19,9 +20,10 @@ from placekit.cost_models.sheets.cards import (
     parse_ram,
 )
 from placekit.cost_models.sheets.device_table import DeviceSpec, card_spec, processor_spec
+from placekit.io.link_classes import get_link, is_between_cards
 from placekit.model.errors import InvalidProblemError
 from placekit.model.memory import Pool
-from placekit.model.platform import Device, Platform
+from placekit.model.platform import Device, DirectLink, Platform
 
 HOST = "CPU"
 """Name and kind of the host of a machine in a line."""
@@ -109,3 +111,34 @@ def machine_of(cards: str | Sequence[str], ram: str | None = None, processor: st
         lanes = 4 * 8  # channels of 64 bits; only their product with the speed counts
         memory = Ram(unified.memory_bytes, unified.bandwidth_bytes_per_s / lanes, 4)
     return Machine(tuple(found), memory, cpu)
+
+
+def with_links(machine: Machine, links: str) -> Platform:
+    """Return the platform of a machine whose cards have links by name: one for all cards, or one for each.
+
+    NVLink joins the cards with each other; all other links join a card with its host.
+
+    Raises
+    ------
+    UnknownNameError
+        No link is called so.
+    InvalidProblemError
+        Another number of links than of cards, or two links of equal cards.
+    """
+    names = [each.strip() for each in links.split(",")]
+    platform = machine.platform()
+    if len(names) == 1 and is_between_cards(names[0]):
+        link, kinds = get_link(names[0]), dict.fromkeys(machine.kinds)
+        pairs = list(combinations_with_replacement(kinds, 2))
+        direct = tuple(DirectLink(link.latency_s, link.bandwidth_bytes_per_s, pair) for pair in pairs)
+        return platform.replace(direct_links=direct)
+    names = names * len(machine.cards) if len(names) == 1 else names
+    if len(names) != len(machine.cards):
+        raise InvalidProblemError(f"{len(names)} links for {len(machine.cards)} cards; give one, or one for each")
+    link_of_kind: dict[str, str] = {}
+    for kind, name in zip(machine.kinds, names, strict=True):
+        if is_between_cards(name):
+            raise InvalidProblemError(f"link {name!r} joins cards with each other; give it alone")
+        if (other := link_of_kind.setdefault(kind, name)) != name:
+            raise InvalidProblemError(f"cards {kind!r} have links {other!r} and {name!r}; use a platform file")
+    return platform.replace(links={kind: get_link(name) for kind, name in link_of_kind.items()})

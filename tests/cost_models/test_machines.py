@@ -12,9 +12,10 @@ from placekit.cli.main import app
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import GENERAL, LLAMA_CPP, get_card
 from placekit.cost_models.sheets.device_table import card_spec
-from placekit.cost_models.sheets.machines import machine_of
+from placekit.cost_models.sheets.machines import machine_of, with_links
 from placekit.io.files.platform_toml import read_platform, write_platform
-from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.io.link_classes import get_link
+from placekit.model.errors import InvalidProblemError, PlacekitError, UnknownNameError
 
 
 def test_cards_and_memory_make_a_platform() -> None:
@@ -38,6 +39,26 @@ def test_chips_share_one_memory_with_the_host() -> None:
     less = MemoryLimits(["ram=100GB"], "10%").apply(platform)
     assert less.pools[0].memory_bytes == pytest.approx(90e9)
     assert [device.memory_bytes for device in less.devices] == pytest.approx([90e9, 90e9])
+
+
+def test_links_have_names(tmp_path: Path) -> None:
+    """A bus or a network joins each card with its host, NVLink the cards; files know the same names."""
+    machine = machine_of("RTX 4090, RTX 3060", "64 GB DDR5-5600 x2")
+    links = with_links(machine, "pcie4x16, 10gbe").links
+    assert links["rtx-4090"].bandwidth_bytes_per_s == pytest.approx(0.65 * 31.5e9, rel=1e-3)
+    assert (links["rtx-3060-12-gb"].latency_s, links["rtx-3060-12-gb"].bandwidth_bytes_per_s) == (50e-6, 0.9 * 1.25e9)
+    (direct,) = with_links(machine_of("2x RTX 3090"), "nvlink-bridge").direct_links
+    assert direct.kinds == ("rtx-3090", "rtx-3090")
+    path = tmp_path / "platform.toml"
+    path.write_text('[[device]]\nname = "a"\nkind = "a10"\n[link.a10]\nname = "usb4"\nlatency_s = 0.001\n')
+    assert read_platform(path).links["a10"] == get_link("usb4").__class__(0.001, 0.65 * 4e9)
+    for links_named, message in (
+        ("pcie4x16, usb4, usb4", "3 links for 2 cards"),
+        ("pcie4x3", "no link 'pcie4x3'; did you mean 'pcie4x8'"),
+        ("nvlink4, usb4", "joins cards with each other"),
+    ):
+        with pytest.raises(PlacekitError, match=message):
+            with_links(machine, links_named)
 
 
 def test_a_machine_without_anything_is_refused() -> None:

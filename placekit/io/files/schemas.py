@@ -29,6 +29,7 @@ from placekit.io.files.schema_fields import (
     Text,
     Whole,
 )
+from placekit.io.link_classes import get_link
 from placekit.model.errors import UnknownNameError
 from placekit.model.platform import DirectLink, Link
 
@@ -260,17 +261,27 @@ class TomlPool(Strict):
 
 
 class TomlLink(LinkModel):
-    """One ``[link.KIND]`` of a platform file."""
+    """One ``[link.KIND]`` of a platform file: a link by name, or its numbers, which come first."""
 
-    latency_s: NonNegative = 0.0
+    latency_s: NonNegative | None = None  # type: ignore[assignment]  # as the name says, else 0
     bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+    name: Name | None = None
+
+    def to_link(self) -> Link:
+        """Return the link; one without numbers and name takes no time.
+
+        Raises `UnknownNameError`: there is no link of that name.
+        """
+        named = Link(0.0, math.inf) if self.name is None else get_link(self.name)
+        latency, bandwidth = self.latency_s, self.bandwidth_bytes_per_s
+        return Link(
+            named.latency_s if latency is None else latency,
+            named.bandwidth_bytes_per_s if bandwidth is None else bandwidth,
+        )
 
 
-class TomlDirectLink(DirectLinkModel):
+class TomlDirectLink(TomlLink, DirectLinkModel):
     """One ``[[direct_link]]`` of a platform file."""
-
-    latency_s: NonNegative = 0.0
-    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
 
 
 class PlatformFileModel(Strict):
