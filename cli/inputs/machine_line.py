@@ -19,19 +19,13 @@ class CardsOptions:
 
     panel: ClassVar[str] = PLATFORM
 
-    cards: str | None = option(
-        None, "Cards by trade name, in place of a platform file: 'RTX 4090, 2x RTX 3060'.", "CARDS"
-    )
+    cards: str | None = option(None, "Cards by trade name: 'RTX 4090, 2x RTX 3060'.", "CARDS")
     ram: str | None = option(
         None, "Host memory: size, type and speed, channels: '96 GB DDR5-5600 x2' (x2: two channels).", "RAM"
     )
-    processor: str | None = option(None, "Processor of the host by trade name (a desktop of 8 cores).", "CPU")
+    processor: str | None = option(None, "Processor of the host by trade name (one of 8 cores).", "CPU")
 
-    link: str | None = option(
-        None,
-        "Link of every card, or one for each: pcie4x8, usb4, thunderbolt4, 10gbe, ...; or between the cards: nvlink4.",
-        "LINK",
-    )
+    link: str | None = option(None, "Link of the cards: pcie4x8, usb4, 10gbe, nvlink4, ...", "LINK")
 
     def __post_init__(self) -> None:
         if self.link is not None and self.cards is None:

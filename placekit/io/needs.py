@@ -10,6 +10,7 @@ from placekit.model.errors import SolverUnavailableError
 EXTRA_OF = {
     **dict.fromkeys(("highspy", "numba", "ortools", "pulp"), "solvers"),
     "openvino": "openvino",
+    "aiconfigurator_core": "aiconfigurator",
     "onnx": "onnx",
     **dict.fromkeys(("jinja2", "matplotlib"), "plot"),
     "torch": "torch",

@@ -141,10 +141,11 @@ class LlmOptions:
     pins: PinOption = None
     measured: list[str] | None = option(
         None,
-        "Rates of a device by llama-bench -o json; or DEVICE=FILE.",
+        "Rates by llama-bench -o json of a device; DEVICE=FILE.",
         "FILE",
         panel=PLATFORM,
     )
+    costs: str | None = option(None, "analytic, or aiconfigurator[:VERSION] for servers.", "NAME", panel=PLATFORM)
     numbers: DecoderNumbers = field(default_factory=DecoderNumbers)
     weights: WeightChoice = field(default_factory=WeightChoice)
     requests: ServingOptions = field(default_factory=ServingOptions)
@@ -161,7 +162,8 @@ class LlmOptions:
             objective=goal.objective(), contiguity=goal.contiguity_or_none(), pins=parse_pins(self.pins),
             degrees=parse_degrees(goal.tensor_parallel), apart=goal.apart, cache_precision=weights.cache_precision,
             granularity=weights.granularity, together=weights.together, headroom=self.memory.headroom,
-            measured=tuple(self.measured or ()), compares=goal.name is None,
+            measured=tuple(self.measured or ()), kernels=None if self.costs == "analytic" else self.costs,
+            compares=goal.name is None,
         )  # fmt: skip
 
 
@@ -187,8 +189,8 @@ def llm(
     """
     get_method(search.method, search.params)
     _refuse_contradictions(asked)
-    model = GivenModel.read(name, asked.numbers.given, asked.weights.precision)
     platform = replace(asked.memory, headroom=None).apply(asked.machine.platform())
+    model = GivenModel.read(name, asked.numbers.given, asked.weights.precision)
     files = OutputFiles.of(Path(str(name) if is_program(name) else f"{called(name)}.llm"), output)
     if asked.problem is not None:
         check_writable(asked.problem)

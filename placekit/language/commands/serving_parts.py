@@ -69,7 +69,9 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     shown = task.problem.replace(platform=task.platform)
     runtime = {} if plan.runtime is None else {"for": _rules_told(plan.runtime)}
     read = {} if task.description is None else _description_facts(task.description)
+    kernels = "\n".join(f"{what}: {words}" for what, words in answer.kernels.items())
     facts = {"model": told, **read, **runtime, **_asked(task), **_hosted(task), **_free(answer)}
+    facts |= {"kernels": kernels} if kernels else {}
     yield from paragraphs(
         fact_lines(facts | problem_facts(shown, answer.pins)),
         result_lines(result, with_memory=report is None, space=None if plan.runtime is None else plan.runtime.space),

@@ -34,6 +34,7 @@ class Answer:
     experts: Mapping[str, ServingPlan | None]  # with experts on the host and without; empty where no plan has any there
     phases: Mapping[str, ServingPlan]  # prefill and decode on the same devices, and apart; empty if not asked for
     measured: Mapping[str, str]  # words for the measurements of a device, by its kind; empty without any
+    kernels: Mapping[str, str]  # words for the measured share of kernel times, by kind and phase; empty without any
 
     @property
     def result(self) -> Result:
@@ -109,4 +110,5 @@ class Answer:
             "launch": list(self.launch),
             "llama_bench": self.bench,
             "measured": dict(self.measured),
+            "kernels": dict(self.kernels),
         }

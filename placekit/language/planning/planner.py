@@ -18,6 +18,7 @@ from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.planning.answer import Answer
 from placekit.language.planning.apart import apart_cases
 from placekit.language.planning.context import ContextPoint, context_points
+from placekit.language.planning.kernel_times import KernelTimes, with_kernel_times
 from placekit.language.planning.measured import Measured, with_measured
 from placekit.language.planning.plan import ServingPlan, fastest, first_card, plan_cases, plans
 from placekit.language.planning.question import GivenModel, Search, Wishes
@@ -96,6 +97,7 @@ class Planner:
     rates: Measured  # costs, with words for the measurements of a device by its kind
     wishes: Wishes
     search: Search
+    kernels: KernelTimes | None = None  # measured times of kernels, in place of rates
 
     @classmethod
     def of(cls, model: GivenModel, platform: Platform, runtime: Runtime | None, wishes: Wishes, search: Search) -> Self:
@@ -108,7 +110,9 @@ class Planner:
         warn_of_unlimited(machine)
         rates = with_measured(costs, machine, wishes.measured, model.description)
         usable, headroom = usable_memory(machine, wishes.headroom, runtime, model.description)
-        return cls(model, machine, usable, runtime, headroom, rates, wishes, search)
+        name = None if runtime is None else runtime.name
+        kernels = wishes.kernels and KernelTimes.of(wishes.kernels, name, model.name, model.description)
+        return cls(model, machine, usable, runtime, headroom, rates, wishes, search, kernels or None)
 
     def answer(self) -> Answer:
         """Return the plan, its comparisons and its launch lines."""
@@ -132,7 +136,7 @@ class Planner:
             compared = {names: self._plan_or_none(plan.task.serving, rule) for names, rule in self._rules()}
         return Answer(
             self.model, plan, tuple(found), self.headroom, self.machine, self.wishes.pins, compared, points, launch,
-            experts, phases, self.rates.told,
+            experts, phases, self.rates.told, {} if self.kernels is None else self.kernels.told(plan.task),
         )  # fmt: skip
 
     def plans(
@@ -188,6 +192,7 @@ class Planner:
     def _made(self, runtime: Runtime | None, serving: Serving, platform: Platform, *, form: TaskForm) -> LanguageTask:
         """Return the task, whose problem says what is served: exports need it."""
         task = self.model.task(self.rates.costs, self.wishes, serving, platform, form=form)
+        task = task if self.kernels is None else with_kernel_times(task, self.kernels)
         blocks = () if task.description is None else task.description.blocks
         served = Served(
             runtime=None if runtime is None else runtime.name,

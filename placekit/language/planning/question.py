@@ -117,6 +117,7 @@ class Wishes:
     together: int = 1  # consecutive blocks that stay on one device
     headroom: str | None = None  # memory of every device that stays free, ``"10%"`` or ``"1GiB"``; None: the runtime's
     measured: tuple[str, ...] = ()  # files of llama-bench with rates of devices, or ``DEVICE=FILE``
+    kernels: str | None = None  # ``"aiconfigurator"`` or ``"aiconfigurator:VERSION"``: measured kernel times as costs
     compares: bool = True  # without a runtime: also plan under the rules of every runtime
 
     def __post_init__(self) -> None:
