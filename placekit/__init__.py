@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from placekit.language.planning.planner import plan_serving as plan_serving
     from placekit.language.planning.question import Search as Search
     from placekit.language.planning.question import Wishes as Wishes
+    from placekit.language.planning.read_line import read_line as read_line
     from placekit.language.report import serving_report as serving_report
     from placekit.language.runtimes import register_runtime as register_runtime
     from placekit.language.serving import Serving as Serving
@@ -153,6 +154,7 @@ __all__ = [
     "plan_serving",
     "read_costs",
     "read_graph",
+    "read_line",
     "read_model",
     "read_piper",
     "read_placement",
@@ -197,6 +199,7 @@ _HOMES = {
     "io.files.workload_json": ("read_workload", "write_workload"),
     "language.decoder": ("Decoder",),
     "language.planning.planner": ("plan_serving",),
+    "language.planning.read_line": ("read_line",),
     "language.planning.question": ("Search", "Wishes"),
     "language.report": ("serving_report",),
     "language.runtimes": ("register_runtime",),

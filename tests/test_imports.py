@@ -34,6 +34,7 @@ UPWARD = {
     ("placekit/__init__.py", "placekit.language.model"),
     ("placekit/__init__.py", "placekit.language.planning.planner"),
     ("placekit/__init__.py", "placekit.language.planning.question"),
+    ("placekit/__init__.py", "placekit.language.planning.read_line"),
     ("placekit/__init__.py", "placekit.language.report"),
     ("placekit/__init__.py", "placekit.language.runtimes"),
     ("placekit/__init__.py", "placekit.language.serving"),

@@ -20,6 +20,7 @@ from placekit.language.description import ModelDescription
 from placekit.language.planning.plan import ServingPlan, plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.runtimes.launch import launch_lines
+from placekit.language.runtimes.typed import parse_line
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.model.blocks.block_paths import block_numbers
@@ -82,6 +83,16 @@ def test_every_plan_has_a_line(runtime: str, counts: dict[str, int], config: Pat
     homes = [placement[block.parts[-1].path] for block in model.blocks]
     check = {"llama.cpp": check_llama_cpp, "accelerate": check_modules, "openvino": check_modules}.get(runtime)
     (check or (check_modules if runtime == "placekit" else check_stages))(runtime, lines, homes, plan)
+    record, problem = RUNTIMES[runtime], plan.task.problem
+    if record.read is not None:  # by the same rules as lines of other people
+        typed, named = parse_line(lines[0], RUNTIMES.values())
+        read = record.read(record, typed, problem.graph, problem.platform)
+        assert named is not None
+        assert (read.placement.device_of_op == placement.device_of_op).all()
+        served = problem.served or Served()
+        for what in ("context", "sequences", "chunk", "hosted_blocks", "hosts_dense"):
+            told = getattr(served, what)
+            assert getattr(read.served, what) == told or told is None, what
 
 
 def check_stages(runtime: str, lines: tuple[str, ...], homes: list[str], plan: ServingPlan) -> None:

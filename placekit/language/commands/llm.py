@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
+from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, print_line, tell
 from placekit.cli.inputs.machine_line import MachineOptions
@@ -21,10 +24,12 @@ from placekit.cli.output.files import OutputFiles
 from placekit.cli.output.progress import SolveLine
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.io.files.problem_json import write_problem
+from placekit.language.commands.line_parts import line_parts, text_of
 from placekit.language.commands.serving_parts import answer_parts, model_told
 from placekit.language.decoder import BITS, DECODERS
 from placekit.language.planning.planner import plan_serving
 from placekit.language.planning.question import GivenModel, Search, Wishes
+from placekit.language.planning.read_line import read_line
 from placekit.language.read import called, is_program
 from placekit.language.runtimes import OWN, get_runtime
 from placekit.language.serving import Serving, parse_phases
@@ -146,6 +151,11 @@ class LlmOptions:
         panel=PLATFORM,
     )
     costs: str | None = option(None, "analytic, or aiconfigurator[:VERSION] for servers.", "NAME", panel=PLATFORM)
+    line: str | None = option(
+        None,
+        "A launch line, or a file with one: where it puts the model, whether it loads, and the best instead.",
+        "LINE",
+    )
     numbers: DecoderNumbers = field(default_factory=DecoderNumbers)
     weights: WeightChoice = field(default_factory=WeightChoice)
     requests: ServingOptions = field(default_factory=ServingOptions)
@@ -195,7 +205,12 @@ def llm(
     if asked.problem is not None:
         check_writable(asked.problem)
     how = Search(search.method, search.stop, search.seed, search.params, partial(SolveLine, search.time_limit))
-    answer = plan_serving(model, platform, asked.goal.runtime, wishes=asked.wishes, search=how)
+    read = None
+    if asked.line is not None:
+        read = read_line(text_of(asked.line), model, platform, wishes=asked.wishes, search=how)
+        if asked.goal.runtime not in (None, read.launch.runtime.name):
+            raise InvalidProblemError(f"--for {asked.goal.runtime}: the line is of {read.launch.runtime.name}")
+    answer = read.best if read else plan_serving(model, platform, asked.goal.runtime, wishes=asked.wishes, search=how)
     plan = answer.plan
     written = files.write(plan.result, plan.task.problem)
     named = {"PLACEMENT": shlex.quote(written.get("placement", "")), "PLATFORM": shlex.quote(str(asked.machine.file))}
@@ -205,7 +220,11 @@ def llm(
         written["problem"] = str(asked.problem)
     told = model_told(plan.task, answer.model.called)
     document = plan.result.to_dict() | {"model": told, **answer.to_dict(), "files": written}
-    tell(as_json, document, answer_parts(answer, told, written))
+    parts: Iterator[RenderableType] = answer_parts(answer, told, written)
+    if read is not None:
+        document["line"] = read.to_dict()
+        parts = chain(line_parts(read), [""], parts)
+    tell(as_json, document, parts)
     if launch and not as_json:
         print_line("\n".join(["", *launch]))
     raise typer.Exit(exit_code(plan.result.placement, plan.result.status))

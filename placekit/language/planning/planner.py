@@ -145,7 +145,7 @@ class Planner:
         """Return one plan for every case (batch size, degree, experts), on `platform` or all usable devices."""
         wishes = self.wishes
         cases = plan_cases(
-            partial(self._made, runtime), serving, platform or self.usable, runtime, batch=wishes.batch,
+            partial(self.made, runtime), serving, platform or self.usable, runtime, batch=wishes.batch,
             goal=wishes.goal, objective=wishes.objective, contiguity=wishes.contiguity, pins=wishes.pins,
             degrees=self._degrees(runtime),
         )  # fmt: skip
@@ -189,7 +189,7 @@ class Planner:
         except PlacekitError:
             return None
 
-    def _made(self, runtime: Runtime | None, serving: Serving, platform: Platform, *, form: TaskForm) -> LanguageTask:
+    def made(self, runtime: Runtime | None, serving: Serving, platform: Platform, *, form: TaskForm) -> LanguageTask:
         """Return the task, whose problem says what is served: exports need it."""
         task = self.model.task(self.rates.costs, self.wishes, serving, platform, form=form)
         task = task if self.kernels is None else with_kernel_times(task, self.kernels)

@@ -26,6 +26,7 @@ import numpy as np
 from placekit.exports.blocks import BlockPlacement, block_placement, refuse_teams
 from placekit.exports.kept import require_kept
 from placekit.language.runtimes.device_names import buffer_names
+from placekit.language.runtimes.llama_cpp_line import TYPED, read_llama_cpp
 from placekit.language.runtimes.record import Launch, Placed, Runtime
 from placekit.language.runtimes.rpc import remote_devices
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
@@ -300,7 +301,8 @@ LLAMA_CPP = Runtime(
         "flash_attention": "-fa",
     },
     write=write_llama_cpp,
-    read=None,
+    read=read_llama_cpp,
+    typed=TYPED,
     not_searched=(
         "single tensors elsewhere than their blocks (--override-tensor)",
         "the cache on the host (-nkvo)",

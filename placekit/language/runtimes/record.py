@@ -39,6 +39,19 @@ class PhaseArguments:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Typed:
+    """How people type a line of a runtime, beside the names that placekit writes."""
+
+    programs: tuple[str, ...] = ()  # beginnings of lines, without the folder of the program
+    model: str | None = None  # option that has the model; None for a word of its own
+    also: Mapping[str, str] = field(default_factory=dict)  # other names of options that are written
+    # options without a value: the option that is written with its value; None for what changes no place
+    flags: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
+    optional: Mapping[str, str] = field(default_factory=dict)  # value of an option that may lack one
+    ignored: frozenset[str] = frozenset()  # options whose value changes neither places nor memory
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runtime(Rules):
     """Everything that placekit knows of a runtime: rules of its plans, and how it is told a plan.
@@ -56,6 +69,7 @@ class Runtime(Rules):
     write: Callable[[Runtime, Placed], Launch]  # raises `UnsupportedProblemError`: a plan that it cannot be told
     # the inverse of `write`: from a launch, the ops and the devices to the plan; None while there is none
     read: Callable[[Runtime, Launch, OpGraph, Platform], Placed] | None
+    typed: Typed = field(default_factory=Typed)  # how its lines are typed
     not_searched: tuple[str, ...]  # what the runtime can do and no plan tries, in words that follow "without"
     variable: str = ""  # environment variable with the number of blocks of every stage
     phases: Mapping[str, PhaseArguments] = field(default_factory=dict)  # by phase that a server may be for alone

@@ -17,7 +17,8 @@ from __future__ import annotations
 from typing import Any
 
 from placekit.language.runtimes.device_names import visible_devices
-from placekit.language.runtimes.record import Launch, PhaseArguments, Placed, Runtime
+from placekit.language.runtimes.record import Launch, PhaseArguments, Placed, Runtime, Typed
+from placekit.language.runtimes.server_line import read_server
 from placekit.language.runtimes.stages import pipeline
 from placekit.model.errors import UnsupportedProblemError
 
@@ -81,7 +82,29 @@ VLLM = Runtime(
     },
     variable="VLLM_PP_LAYER_PARTITION",
     write=write_server,
-    read=None,
+    read=read_server,
+    typed=Typed(
+        programs=("vllm serve", "python -m vllm.entrypoints.openai.api_server"),
+        also={"-pp": "--pipeline-parallel-size", "-tp": "--tensor-parallel-size", "-dp": "--data-parallel-size"},
+        flags={"--enforce-eager": None, "--trust-remote-code": None, "--enable-prefix-caching": None},
+        ignored=frozenset(
+            {
+                "--host",
+                "--port",
+                "--dtype",
+                "--quantization",
+                "-q",
+                "--served-model-name",
+                "--tokenizer",
+                "--seed",
+                "--distributed-executor-backend",
+                "--api-key",
+                "--kv-transfer-config",
+                "--load-format",
+                "--revision",
+            }
+        ),
+    ),
     phases={
         "prefill": PhaseArguments(
             ("--port", "8100", "--kv-transfer-config", _BOTH), {"VLLM_NIXL_SIDE_CHANNEL_PORT": "5600"}
@@ -125,7 +148,34 @@ SGLANG = Runtime(
     },
     variable="SGLANG_PP_LAYER_PARTITION",
     write=write_server,
-    read=None,
+    read=read_server,
+    typed=Typed(
+        programs=("python -m sglang.launch_server", "python3 -m sglang.launch_server"),
+        model="--model-path",
+        also={
+            "--model": "--model-path",
+            "--pipeline-parallel-size": "--pp-size",
+            "--tp": "--tp-size",
+            "--tensor-parallel-size": "--tp-size",
+            "--dp": "--dp-size",
+            "--data-parallel-size": "--dp-size",
+        },
+        flags={"--trust-remote-code": None, "--disable-cuda-graph": None},
+        ignored=frozenset(
+            {
+                "--host",
+                "--port",
+                "--dtype",
+                "--quantization",
+                "--served-model-name",
+                "--tokenizer-path",
+                "--api-key",
+                "--disaggregation-mode",
+                "--attention-backend",
+                "--random-seed",
+            }
+        ),
+    ),
     phases={
         "prefill": PhaseArguments(("--port", "30000", "--disaggregation-mode", "prefill")),
         "decode": PhaseArguments(("--port", "30001", "--disaggregation-mode", "decode")),

@@ -1,0 +1,158 @@
+"""A launch line that somebody has: where it puts a model, whether it loads, how fast it is, and the best instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from placekit.language.decoder import Decoder
+from placekit.language.description import ModelDescription
+from placekit.language.planning.answer import Answer
+from placekit.language.planning.experts import with_hosted_experts
+from placekit.language.planning.offload import with_offload
+from placekit.language.planning.plan import first_card
+from placekit.language.planning.planner import Planner
+from placekit.language.planning.question import GivenModel, Search, Wishes
+from placekit.language.report import DeviceMemory, ServingReport, serving_report
+from placekit.language.runtimes import loadable
+from placekit.language.runtimes.record import Launch, Placed, Runtime
+from placekit.language.runtimes.typed import parse_line
+from placekit.language.serving import Serving
+from placekit.language.task import LanguageTask, TaskForm
+from placekit.language.tensor_parallel import equal_teams
+from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.objectives import SerialLatency
+
+
+@dataclass(frozen=True)
+class ReadLine:
+    """What a launch line does, beside the best plan of the same requests."""
+
+    launch: Launch  # runtime and options as read
+    task: LanguageTask
+    placement: Placement
+    report: ServingReport
+    best: Answer
+
+    @property
+    def too_full(self) -> tuple[DeviceMemory, ...]:
+        """Devices that would hold more than they have."""
+        return tuple(
+            each for each in self.report.memory
+            if each.limit_bytes is not None
+            and each.weight_bytes + each.cache_bytes + each.activation_bytes > each.limit_bytes
+        )  # fmt: skip
+
+    @property
+    def loads(self) -> bool:
+        """True if every device has the memory that the line asks of it."""
+        return not self.too_full
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as many tokens per second the best plan delivers; None if there is none."""
+        best = self.best.report
+        return (
+            None if best is None or self.best.result.placement is None else best.tokens_per_s / self.report.tokens_per_s
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the line does as JSON values."""
+        return {
+            "runtime": self.launch.runtime.name,
+            "arguments": list(self.launch.arguments),
+            "loads": self.loads,
+            "too_full": [each.device for each in self.too_full],
+            "serving": self.report.to_dict(),
+            "best_gain": self.gain,
+        }
+
+
+def read_line(
+    line: str,
+    model: str | Path | Decoder | ModelDescription | GivenModel | None,
+    platform: Platform,
+    *,
+    precision: str | None = None,
+    wishes: Wishes | None = None,
+    search: Search | None = None,
+) -> ReadLine:
+    """Return what a launch line does on a platform, beside the best plan.
+
+    Parameters
+    ----------
+    line
+        The line, environment variables before the program included.
+    model
+        As of `plan_serving`; None for the file that the line names.
+    platform, precision, wishes, search
+        As of `plan_serving`. Context, sequences, step of prefill and precision of the cache are those of the line.
+
+    Raises
+    ------
+    PlacekitError
+        A program or an option that is not known, a split that does not add up, a device that is not there, or what
+        `plan_serving` raises.
+
+    Examples
+    --------
+    >>> import placekit as pk
+    >>> cards = pk.Platform.of(cpu=1, rtx4090=1, host="cpu", memory_bytes={"rtx4090": 24e9},
+    ...                        links={"rtx4090": pk.Link(2e-5, 2e10)})
+    >>> cards = cards.replace(spec_of_kind={"cpu": "cpu-8core-bf16"})
+    >>> read = pk.read_line("llama-server -m x.gguf -ngl 17 -c 4096", "llama3-8b", cards, precision="int4")
+    >>> read.loads, read.gain > 1
+    (True, True)
+    """
+    launch, named = parse_line(line, loadable())
+    if model is None and named is None:
+        raise InvalidProblemError("neither the line nor the question names a model")
+    runtime = launch.runtime
+    given = GivenModel.of(named if model is None else model, precision)  # type: ignore[arg-type]  # one is there
+    asked = wishes or Wishes()
+    planner = Planner.of(given, platform, runtime, asked, search or Search())
+    options = dict(zip(launch.arguments[::2], launch.arguments[1::2], strict=True))
+    degree = int(options.get(runtime.options.get("degree", ""), "1"))
+    first = _task(planner, runtime, asked.served(runtime), degree)
+    assert runtime.read is not None
+    served = runtime.read(runtime, launch, first.problem.graph, first.problem.platform).served
+    serving = asked.served(runtime)
+    sequences = served.sequences or serving.sequences
+    serving = Serving(
+        serving.prompt, serving.generated, served.context or serving.context, sequences,
+        min(asked.batch or sequences, sequences), served.chunk or serving.chunk,
+    )  # fmt: skip
+    asked = replace(asked, serving=serving, cache_precision=served.cache_precision or asked.cache_precision)
+    planner = replace(planner, wishes=asked)
+    task = _task(planner, runtime, serving, degree)
+    placed = runtime.read(runtime, launch, task.problem.graph, task.problem.platform)
+    task = _with_rules(task, runtime, placed)
+    report = serving_report(task, placed.placement)
+    return ReadLine(launch, task, placed.placement, report, planner.answer())
+
+
+def _task(planner: Planner, runtime: Runtime, serving: Serving, degree: int) -> LanguageTask:
+    devices = runtime.devices(planner.usable)
+    teams = tuple(equal_teams(devices, degree)) if degree > 1 else ()
+    form = TaskForm(SerialLatency(), cache_precision=planner.wishes.cache_precision, tensor_teams=teams)
+    return planner.made(runtime, serving, devices, form=form)
+
+
+def _with_rules(task: LanguageTask, runtime: Runtime, placed: Placed) -> LanguageTask:
+    """Return the task with the costs that a runtime's rules give it under a placement."""
+    if runtime.host != "first":
+        return task
+    task = replace(task, overlaps_prompt=runtime.overlaps_prompt)
+    kind = first_card(task, placed.placement)
+    task = task if kind is None else with_offload(task, kind, runtime.offload_tokens)
+    if placed.served.hosted_blocks:
+        hosted = with_hosted_experts(task, placed.served.hosted_blocks)
+        if hosted is None:
+            raise InvalidProblemError(
+                f"{task.hosted_layers} of {placed.served.hosted_blocks} blocks do not fit into host memory"
+            )
+        task = hosted
+    return task

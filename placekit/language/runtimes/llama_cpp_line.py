@@ -1,0 +1,154 @@
+"""llama.cpp's own rule for where blocks go: what a line with its options means.
+
+References
+----------
+llama.cpp, build 11434: ``load_tensors`` of ``src/llama-model.cpp``. Of n blocks and the output, the last
+``--n-gpu-layers`` are on devices. Shares of ``--tensor-split``, else free memory, are added up as 32-bit floats, and
+layer i goes to the first device whose sum exceeds (i - first) / layers. Devices are those of ``--device``, else servers
+of ``--rpc`` and then all cards.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from placekit.exports.blocks import block_placement
+from placekit.language.runtimes.device_names import ADDRESS, buffer_names
+from placekit.language.runtimes.record import Launch, Placed, Runtime, Typed
+from placekit.language.runtimes.rpc import remote_devices
+from placekit.model.blocks.block_paths import BEFORE, BEHIND
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.served import Served
+
+PRECISIONS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "q8_0": "int8", "q4_0": "int4"}
+"""Precision of the cache by llama.cpp's type."""
+ALL_BLOCKS = 10_000
+_CONTEXT, _CHUNK = 4096, 512
+
+TYPED = Typed(
+    programs=("llama-server", "llama-cli", "llama-bench"),
+    model="-m",
+    also={
+        "--model": "-m", "-ngl": "--n-gpu-layers", "--gpu-layers": "--n-gpu-layers", "-ts": "--tensor-split",
+        "-sm": "--split-mode", "-dev": "--device", "-ncmoe": "--n-cpu-moe", "-ncffn": "--n-cpu-ffn",
+        "-ot": "--override-tensor", "--fit-params": "--fit", "-fit": "--fit", "--ctx-size": "-c", "--parallel": "-np",
+        "--ubatch-size": "-ub", "--cache-type-k": "-ctk", "--cache-type-v": "-ctv", "--flash-attn": "-fa",
+    },
+    flags={
+        "-cmoe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--cpu-moe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--mlock": None,
+        "--no-mmap": None, "--jinja": None, "--no-warmup": None, "--metrics": None, "-v": None, "--verbose": None,
+        "--no-webui": None, "--embeddings": None, "-cb": None, "--cont-batching": None, "--color": None, "-cnv": None,
+    },
+    optional={"-fa": "on", "--flash-attn": "on"},
+    ignored=frozenset({
+        "--host", "--port", "-t", "--threads", "-tb", "--threads-batch", "-b", "--batch-size", "-a", "--alias",
+        "--temp", "--top-k", "--top-p", "--min-p", "-s", "--seed", "-n", "--predict", "--n-predict", "-p", "--prompt",
+        "--api-key", "--chat-template", "--reasoning-format", "-to", "--timeout", "--prio", "--numa", "-r", "-o",
+    }),
+)  # fmt: skip
+"""Names and values of ``common/arg.cpp``."""
+
+
+def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform) -> Placed:
+    """Return where llama.cpp puts the blocks of a model.
+
+    Raises
+    ------
+    InvalidProblemError
+        A device that is not there, or a number that is none; the message names it.
+    UnsupportedProblemError
+        A split that llama.cpp chooses by itself, or rules for tensors.
+    """
+    values = dict(pairwise(launch.arguments))
+    options = runtime.options
+    if options["tensors"] in values:
+        raise UnsupportedProblemError(f"rules of {options['tensors']} are not read")
+    if values.get(options["split_mode"], "layer") != "layer":
+        raise UnsupportedProblemError(f"{options['split_mode']} {values[options['split_mode']]} is not read; layer is")
+    host = next((at for at, device in enumerate(platform.devices) if device.is_host), None)
+    if host is None:
+        raise InvalidProblemError("llama.cpp runs on a host; the platform has none")
+    blocks = block_placement(graph)
+    offloaded = values.get(options["blocks"])
+    if offloaded is None:
+        raise UnsupportedProblemError(
+            f"without {options['blocks']} llama.cpp chooses it; llama-fit-params prints what it takes"
+        )
+    layers = blocks.num_blocks + 1
+    wanted = ALL_BLOCKS if offloaded in ("all", "-1") else _number(options["blocks"], offloaded)
+    devices = _devices(options, values, platform)
+    active = min(wanted, layers) if devices else 0
+    shares = _shares(values.get(options["split"]), devices, platform, options["split"])
+    homes = [host] * (layers - active)
+    homes += [devices[bisect_right(shares, np.float32(np.float32(at) / np.float32(active)))] for at in range(active)]
+    number = blocks.block_of_op
+    place = np.where(
+        number == BEFORE, host, np.where(number == BEHIND, homes[-1], np.array(homes)[np.maximum(number, 0)])
+    )
+    sequences = _number(options["sequences"], values.get(options["sequences"], "1"))
+    context = _number(options["all_context"], values.get(options["all_context"], str(_CONTEXT)))
+    hosted = {name: _number(options[name], values.get(options[name], "0")) for name in ("hosted", "hosted_dense")}
+    kind = values.get(options["cache_keys"], "f16")
+    if kind not in PRECISIONS:
+        raise UnsupportedProblemError(f"{options['cache_keys']} {kind} is not read; types are {', '.join(PRECISIONS)}")
+    served = Served(
+        runtime=runtime.name, context=context // max(sequences, 1), sequences=sequences,
+        chunk=_number(options["chunk"], values.get(options["chunk"], str(_CHUNK))), cache_precision=PRECISIONS[kind],
+        hosted_blocks=min(max(hosted.values()), blocks.num_blocks), hosts_dense=hosted["hosted_dense"] > 0,
+    )  # fmt: skip
+    return Placed(graph, platform, Placement(graph.op_names, platform.device_names, place), served)
+
+
+def _devices(options: Mapping[str, str], values: Mapping[str, str], platform: Platform) -> list[int]:
+    """Return the devices that layers are divided among, in llama.cpp's order."""
+    servers = [address for address in values.get(options["servers"], "").split(",") if address]
+    remote = [device for device in platform.devices if device.properties.get(ADDRESS) in servers]
+    remote.sort(key=lambda device: servers.index(device.properties[ADDRESS]))
+    lacking = set(servers) - {device.properties[ADDRESS] for device in remote}
+    if lacking:
+        raise InvalidProblemError(f"{options['servers']} {', '.join(sorted(lacking))}: no device is at this address")
+    called = buffer_names(platform) | dict(remote_devices(remote).names)
+    local = [each for each in platform.devices if not each.is_host and ADDRESS not in each.properties]
+    at_name = {called[each.name]: platform.index(each.name) for each in [*remote, *local]}
+    named = values.get(options["devices"])
+    if named is None:
+        return list(at_name.values())
+    if named == "none":
+        return []
+    for name in named.split(","):
+        if name not in at_name:
+            raise InvalidProblemError(f"{options['devices']} {name}: devices are {', '.join(at_name) or 'none'}")
+    return [at_name[name] for name in named.split(",")]
+
+
+def _shares(told: str | None, devices: Sequence[int], platform: Platform, option: str) -> list[np.float32]:
+    """Return the cumulated shares of devices."""
+    if told is None:
+        given = [platform.devices[at].memory_bytes or 1.0 for at in devices]
+    else:
+        try:
+            given = [float(each) for each in re.split(r"[,/]", told)]
+        except ValueError:
+            raise InvalidProblemError(f"{option} {told!r} has a share that is no number") from None
+        if len(given) > len(devices) or not all(each >= 0 for each in given) or not sum(given):
+            raise InvalidProblemError(f"{option} {told}: {len(given)} shares for {len(devices)} devices")
+        given += [0.0] * (len(devices) - len(given))
+    total, sums = np.float32(0.0), []
+    for each in given:
+        total = np.float32(total + np.float32(each))
+        sums.append(total)
+    return [np.float32(each / total) for each in sums]
+
+
+def _number(option: str, told: str) -> int:
+    if not re.fullmatch(r"\d+", told):
+        raise InvalidProblemError(f"{option} {told!r}: it is a whole number from 0 on")
+    return int(told)
