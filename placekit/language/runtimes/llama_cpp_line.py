@@ -74,8 +74,6 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
     if values.get(options["split_mode"], "layer") != "layer":
         raise UnsupportedProblemError(f"{options['split_mode']} {values[options['split_mode']]} is not read; layer is")
     host = next((at for at, device in enumerate(platform.devices) if device.is_host), None)
-    if host is None:
-        raise InvalidProblemError("llama.cpp runs on a host; the platform has none")
     blocks = block_placement(graph)
     offloaded = values.get(options["blocks"])
     if offloaded is None:
@@ -87,12 +85,16 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
     devices = _devices(options, values, platform)
     active = min(wanted, layers) if devices else 0
     shares = _shares(values.get(options["split"]), devices, platform, options["split"])
-    homes = [host] * (layers - active)
+    if host is None and active < layers:
+        raise InvalidProblemError(
+            f"{options['blocks']} {offloaded} leaves {layers - active} layers to a host; the platform has none"
+        )
+    homes = [host or 0] * (layers - active)
     homes += [devices[bisect_right(shares, np.float32(np.float32(at) / np.float32(active)))] for at in range(active)]
     number = blocks.block_of_op
-    place = np.where(
-        number == BEFORE, host, np.where(number == BEHIND, homes[-1], np.array(homes)[np.maximum(number, 0)])
-    )
+    front = homes[0] if host is None else host  # the embedding is in host memory, of which a platform may say nothing
+    inside = np.array(homes)[np.maximum(number, 0)]
+    place = np.where(number == BEFORE, front, np.where(number == BEHIND, homes[-1], inside))
     sequences = _number(options["sequences"], values.get(options["sequences"], "1"))
     context = _number(options["all_context"], values.get(options["all_context"], str(_CONTEXT)))
     hosted = {name: _number(options[name], values.get(options[name], "0")) for name in ("hosted", "hosted_dense")}
