@@ -7,7 +7,7 @@ import heapq
 import numpy as np
 from interpreted import interpreted
 
-from placekit.objectives.makespan import heaps
+from placekit.objectives.makespan import heaps, kernels
 
 
 def test_heaps_agree_with_those_of_python() -> None:
@@ -31,3 +31,24 @@ def test_heaps_agree_with_those_of_python() -> None:
     assert known
     assert (keys[:base] == -1).all()
     assert (places[:base] == -1).all()
+
+
+def test_events_come_in_the_order_of_their_times() -> None:
+    """Each with its own code, of many that are pushed while others are taken."""
+    rng = np.random.default_rng(64)
+    times, codes = np.full(42, np.inf), np.full(42, -1)
+    known: list[float] = []
+    time_of: dict[int, float] = {}
+    with interpreted(kernels):
+        for code in range(600):
+            if len(known) == 40 or (known and rng.random() < 0.45):
+                time = heapq.heappop(known)
+                assert (times[0], time_of.pop(int(codes[0]))) == (time, time)
+                size = kernels._pop_event(times, codes, len(known) + 1)
+            else:
+                time_of[code] = float(rng.integers(100))
+                heapq.heappush(known, time_of[code])
+                size = kernels._push_event(times, codes, len(known) - 1, time_of[code], code)
+            assert size == len(known) == len(time_of)
+            assert np.isinf(times[max(size, 1) :]).all()
+    assert known
