@@ -32,6 +32,11 @@ TESTS = {
         f"tests/cost_models/test_{name}.py"
         for name in ("analytic", "cards", "described", "machines", "rates", "sheet_memory")
     ],
+    "placekit/language/runtimes": [
+        *(f"tests/language/test_{name}.py" for name in ("runtime_records", "rpc", "runtime_memory", "every_runtime")),
+        *(f"tests/exports/test_{name}.py" for name in ("arguments", "llama_cpp_layers", "names_of_programs")),
+        "tests/language/test_read_line.py",
+    ],
 }
 """Tests of a room, but for what takes long; of any other room those in the folder of ``tests/`` with its name."""
 SECONDS_PER_MUTANT = 20

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mutants import __main__ as mutants
-from mutants.touched import tests_of_line
+from mutants import touched
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,8 +56,16 @@ def test_tests_that_run_a_function_try_its_mutants(tmp_path: Path) -> None:
     path = tmp_path / "rules.py"
     path.write_text(ROOM + "\ndef outer():\n    def inner():\n        return 1\n    return inner\n\nLEAST = outer()\n")
     lines = {str(path): {3: ["a"], 4: ["b"], 7: ["c"], 12: ["d"], 13: ["", "d"], 16: [""]}}
-    found = [tests_of_line(path, line, lines) for line in (2, 3, 4, 8, 12, 13, 16)]
+    found = [touched.tests_of_line(path, line, lines) for line in (2, 3, 4, 8, 12, 13, 16)]
     assert found == [set(), {"a", "b"}, {"a", "b"}, {"c"}, {"d"}, set(), set()]
+
+
+def test_rooms_have_the_tests_that_are_named() -> None:
+    """A file that was renamed would be looked for in vain; other rooms have the folder of their name."""
+    named = [Path(file) for files in mutants.TESTS.values() for file in files]
+    assert [str(file) for file in named if not (ROOT / file).exists()] == []
+    assert [room for room in mutants.TESTS if not (ROOT / room).exists()] == []
+    assert mutants.tests_of(Path("placekit/solve/lifting/lift.py")) == sorted(Path("tests/solve").rglob("test_*.py"))
 
 
 def test_equivalents_are_of_lines_that_there_are() -> None:
