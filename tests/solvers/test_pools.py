@@ -12,8 +12,10 @@ from fuzz.pools import with_pools
 from fuzz.problems import random_problem
 
 import placekit as pk
+from placekit.cost_models.sheets.machines import machine_of
 from placekit.io.files.platform_toml import write_platform
 from placekit.io.files.problem_json import read_problem, write_problem
+from placekit.language.planning.question import Wishes
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
@@ -140,3 +142,13 @@ def test_pools_that_do_not_add_up(pools: tuple[pk.Pool, ...], message: str) -> N
     """A pool names devices of the platform, each device is in one pool at most."""
     with pytest.raises(InvalidProblemError, match=message):
         _laptop(8.0).platform.replace(pools=pools)
+
+
+def test_a_language_model_on_one_chip() -> None:
+    """CPU and GPU of a chip have 128 GiB together, not each: 131 GiB of weights are proven not to fit, 70 GiB do."""
+    chip = machine_of("M4 Max").platform()
+    whole = pk.plan_serving("llama3-70b", chip, wishes=Wishes(compares=False))
+    assert whole.result.status is Status.INFEASIBLE
+    assert "more than all devices have together" in whole.result.violations[0].message
+    halved = pk.plan_serving("llama3-70b", chip, precision="int8", wishes=Wishes(goal="latency", compares=False))
+    assert halved.result.status is Status.OPTIMAL

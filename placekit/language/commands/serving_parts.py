@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -115,13 +116,12 @@ def _needed(answer: Answer) -> str:
     """Return the memory that a model needs, and what there is, where nothing fits."""
     task = answer.plan.task
     needed = float(task.problem.costs.op_memory_bytes.sum())
-    limits = [device.memory_bytes for device in task.problem.platform.devices]
-    if None in limits:
+    there = task.problem.platform.most_bytes
+    if math.isinf(there):
         return f"weights and cache of {format_bytes(needed)} in whole blocks"
-    there = sum(limit for limit in limits if limit is not None)
     lacking = f"{format_bytes(needed - there)} lack" if needed > there else "whole blocks do not fit into the parts"
     names = {name for device in task.problem.platform.devices for name in device.member_names}
-    total = sum(device.memory_bytes or 0.0 for device in answer.machine.devices if device.name in names)
+    total = answer.machine.with_devices(each for each in answer.machine.devices if each.name in names).most_bytes
     return (
         f"weights and cache {format_bytes(needed)}; there are {format_bytes(there)} of {format_bytes(total)} without "
         f"headroom ({answer.headroom}) and activations ({format_bytes(task.activation_bytes)} per device): {lacking}"
