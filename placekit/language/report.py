@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from placekit.language.planning.reserved import buffer_bytes
 from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import BEFORE, block_numbers
 from placekit.model.costs import CostTable
@@ -159,7 +161,7 @@ def _passage_s(problem: Problem[Any], placement: Placement, costs: CostTable) ->
 
 
 def _memory(task: LanguageTask, placement: Placement) -> list[DeviceMemory]:
-    found = []
+    found, of_device = [], {} if task.buffers is None else buffer_bytes(task, placement)
     for members in placement.teams:
         held = placement.device_of_op == members[0]
         weights, of_one = task.held_bytes(held), float(task.cache_bytes[held].sum())
@@ -167,10 +169,12 @@ def _memory(task: LanguageTask, placement: Placement) -> list[DeviceMemory]:
         for device in members if weights or of_one or hosted else ():
             joined = task.problem.platform.devices[device]
             left, share = joined.memory_bytes, 1 / joined.degree
-            most = None if left is None or of_one == 0 else max(0, int((left - weights) / of_one * (1 + 1e-12)))
+            activations = of_device.get(joined.name, task.activation_bytes)
+            free = math.inf if left is None else left + task.activation_bytes - activations - weights
+            most = None if left is None or of_one == 0 else max(0, int(free / of_one * (1 + 1e-12)))
             found += [
                 DeviceMemory(
-                    name, weights * share + hosted, of_one * task.serving.sequences * share, task.activation_bytes,
+                    name, weights * share + hosted, of_one * task.serving.sequences * share, activations,
                     None if left is None else left * share + task.activation_bytes + hosted, most,
                 )
                 for name in joined.member_names

@@ -24,6 +24,7 @@ from placekit.arrays import components, number_by_first
 from placekit.language.decoder import Decoder, bits_of
 from placekit.language.description import ModelDescription
 from placekit.language.from_numbers import describe_decoder
+from placekit.language.gguf.buffers import Buffers
 from placekit.language.graph import model_step
 from placekit.language.serving import Phase, Serving
 from placekit.language.tensor_parallel import Teams, copies_of_caches, team_costs, with_teams
@@ -71,6 +72,7 @@ class LanguageTask:
     # offload_tokens: tokens of a step from which on a card computes what the host holds; None for never
     offload_tokens: int | None = None
     overlaps_prompt: bool = False  # True if cards compute the chunks of one prompt at the same time
+    buffers: Buffers | None = None  # parts of llama.cpp's compute buffers; None where `activation_bytes` is all
 
     __repr__ = short_repr
 
@@ -92,7 +94,7 @@ class LanguageTask:
     @property
     def platform(self) -> Platform:
         """The devices with all of their memory, that of activations too."""
-        whole = _less_memory(self.problem.platform, -self.activation_bytes)
+        whole = less_memory(self.problem.platform, -self.activation_bytes)
         return whole.with_more_memory(lambda device: self.hosted_bytes if device.is_host else 0.0)
 
     def with_costs(self, costs_of_phase: Mapping[str, CostTable]) -> LanguageTask:
@@ -237,7 +239,7 @@ def language_task(
         op_memory_bytes=memory - _counted_apart(held.shared_weights, graph.num_ops),
         blocks=shared_memory(held.shared_weights),
     )
-    problem: Problem[Any] = Problem(graph, _less_memory(platform, alive), mixed, form.objective, colocation=labels)
+    problem: Problem[Any] = Problem(graph, less_memory(platform, alive), mixed, form.objective, colocation=labels)
     if form.contiguity is not None:
         problem = problem.replace(contiguity=form.contiguity)
     problem = problem.pin(form.pins or {})
@@ -293,7 +295,7 @@ def join_labels(labels: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray
     return number_by_first(components(2 * len(labels), first, second)[first])
 
 
-def _less_memory(platform: Platform, num_bytes: float) -> Platform:
+def less_memory(platform: Platform, num_bytes: float) -> Platform:
     """Return the platform with less memory on every device, on each member of those that are teams."""
     for device in platform.devices:
         limit = device.memory_bytes

@@ -168,7 +168,7 @@ def test_lines_count_the_block_of_multi_token_prediction(
         (tmp_path / "model" / "config.json").write_text(json.dumps(config))
     (tmp_path / "cards.toml").write_text(TWO_CARDS.format(memory=memory))
     name = "model.gguf" if config is None else "model"
-    done = call("llm", name, "--platform", "cards.toml", "--for", "llama.cpp", "--json")
+    done = call("llm", name, "--platform", "cards.toml", "--for", "llama.cpp", "--chunk", "64", "--json")
     assert done.returncode == 0, done.stderr
     words = shlex.split(json.loads(done.stdout)["launch"][0])
     assert dict(pairwise(words))["--n-gpu-layers"] == str(4 + further + 1)

@@ -13,6 +13,7 @@ from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.planning.given import Split, given_report
 from placekit.language.planning.offload import with_offload
+from placekit.language.planning.reserved import with_buffers
 from placekit.language.runtimes import DEFAULT_HEADROOM, RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task
@@ -54,7 +55,8 @@ def test_plans_of_known_fate(
     unlimited = platform.replace(devices=tuple(each.replace(memory_bytes=None) for each in platform.devices))
     serving = Serving(512, 128, context, chunk=512)
     task = decoder_task(model, serving, unlimited, lambda graph: costs.cost_table(graph, unlimited))
-    report = given_report(with_offload(replace(task, overlaps_prompt=True), machine.kinds[0], 32), split)
+    task = with_offload(replace(with_buffers(task), overlaps_prompt=True), machine.kinds[0], 32)
+    report = given_report(task, split)
     held = next(each for each in report.memory if each.device != "CPU")
     room = usable.devices[1].memory_bytes
     assert room is not None
@@ -62,19 +64,19 @@ def test_plans_of_known_fate(
 
 
 def test_what_a_runtime_takes_is_counted_once_per_card() -> None:
-    """Hosts keep a tenth free; cards what driver, logits and a copied block take."""
+    """Hosts keep a tenth free; cards what the driver and a copied block take."""
     model = describe_decoder(QWEN_14B, "int4")
     platform = machine_of("RTX 3060", "64 GB DDR5-5600 x2").platform()
     usable, told = RUNTIMES["llama.cpp"].usable(platform, model)
     block = max(each.weight_bytes for each in model.blocks)
-    taken = 0.65 * GIB + 512 * 152064 * 4 + block
+    taken = 0.65 * GIB + block
     assert [each.memory_bytes for each in usable.devices] == pytest.approx(
         [64 * GIB * (1 - DEFAULT_HEADROOM), 12 * GIB - taken]
     )
     assert told.endswith("of every card for llama.cpp itself")
     narrow = platform.replace(devices=tuple(each.replace(memory_bytes=2 * GIB) for each in platform.devices))
     with pytest.raises(InvalidProblemError, match=r"device 'rtx-3060-12-gb' has 2 GiB; llama.cpp itself takes 4"):
-        RUNTIMES["llama.cpp"].usable(narrow, replace(model, vocab=2**21))
+        RUNTIMES["llama.cpp"].usable(narrow, model.scaled_to(180 * GIB))
 
 
 def test_vllm_leaves_what_was_published_for_the_cache() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from placekit.language.gguf.buffers import COPIES
 from placekit.language.planning.plan import ServingPlan
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.language.task import LanguageTask
@@ -113,6 +114,7 @@ def _room(plan: ServingPlan) -> int:
     most: float = MAX_TOKENS
     for each in plan.report.memory:
         if each.limit_bytes is not None and each.cache_bytes > 0:
-            left = each.limit_bytes - each.activation_bytes - each.weight_bytes
-            most = min(most, plan.task.serving.context * left / each.cache_bytes)
+            masks = 0.0 if plan.task.buffers is None else COPIES * plan.task.buffers.mask_bytes
+            left = each.limit_bytes - each.activation_bytes - each.weight_bytes + masks
+            most = min(most, plan.task.serving.context * left / (each.cache_bytes + masks))
     return int(most * (1 + 1e-12))

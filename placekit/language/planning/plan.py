@@ -16,8 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.language.gguf.buffers import padded
 from placekit.language.planning.experts import hosting_cases
 from placekit.language.planning.offload import is_offloaded, streamed, with_offload
+from placekit.language.planning.reserved import with_buffers
 from placekit.language.planning.tensor_cut import all_teams, best_teams
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import refuse_nodes
@@ -142,14 +144,17 @@ def plan_cases(
         refuse_nodes(runtime, devices.devices)
     if runtime is not None and not runtime.is_parallel and max(degrees) > 1:
         raise InvalidProblemError(f"{runtime.name} has no tensor parallelism: leave out --tensor-parallel")
+    is_buffered = runtime is not None and runtime.has_buffers
     is_latency = (goal or (runtime.goal if runtime else "throughput")) == "latency"
     sizes = [batch] if batch is not None else [serving.sequences] if is_latency else _batches(serving, devices)
     for size in sizes:
-        served = replace(serving, batch=size)
+        context = padded(serving.context) if is_buffered else serving.context
+        served = replace(serving, batch=size, context=context)
         minimised = objective or (SerialLatency() if served.sequences // size == 1 or is_latency else Throughput())
         is_chain = isinstance(minimised, (SerialLatency, Throughput))
         rule = contiguity or (Contiguity.ACYCLIC if is_chain else None)
-        made = partial(_made, make, served, TaskForm(minimised, rule, pins))
+        made: Callable[..., LanguageTask] = partial(_made, make, served, TaskForm(minimised, rule, pins))
+        made = partial(_buffered, made) if is_buffered else made
         if tuple(degrees) == (1,):
             yield from _with_rules(made, devices, runtime)
         else:
@@ -158,6 +163,10 @@ def plan_cases(
 
 def _made(make: MakeTask, serving: Serving, form: TaskForm, devices: Platform, teams: Teams = ()) -> LanguageTask:
     return make(serving, devices, form=replace(form, tensor_teams=teams))
+
+
+def _buffered(make: Callable[..., LanguageTask], devices: Platform, teams: Teams = ()) -> LanguageTask:
+    return with_buffers(make(devices, teams))
 
 
 def _batches(serving: Serving, devices: Platform) -> list[int]:

@@ -11,8 +11,8 @@ of all slots together; ``--fit off`` keeps what was asked for.
 ``--ubatch-size`` is 512; layers that are not offloaded are the first ones, and the token embedding is always in host
 memory. Steps of 32 tokens and more are computed on the first card (``op_offload_min_batch_size``), and chunks of a
 prompt overlap on several cards if no layer is on the host (``pipeline_parallel`` of ``llama_context``). Driver and
-context take 0.65 GiB of a card (of 8 GiB 7.6 are usable), and the compute buffer has the logits of a micro-batch: the
-splits of six models whose fate is published fit, or do not, as published.
+context take 0.65 GiB of a card (of 8 GiB 7.6 are usable) beside compute buffers: the splits of six models whose fate is
+published fit, or do not, as published.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from placekit.exports.kept import require_kept
 from placekit.language.runtimes.device_names import buffer_names
 from placekit.language.runtimes.llama_cpp_line import TYPED, read_llama_cpp
 from placekit.language.runtimes.record import Launch, Placed, Runtime
-from placekit.language.runtimes.rpc import remote_devices
+from placekit.language.runtimes.rpc import as_one_machine, remote_devices
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
@@ -81,7 +81,8 @@ def write_llama_cpp(runtime: Runtime, placed: Placed) -> Launch:
 
     Raises `UnsupportedProblemError`: a placement that llama.cpp cannot be told.
     """
-    graph, platform, placement, served = placed.graph, placed.platform, placed.placement, placed.served
+    graph, platform = placed.graph, as_one_machine(placed.platform)
+    placement, served = placed.placement, placed.served
     options = runtime.options
     blocks = block_placement(graph)
     further = served.further_blocks
@@ -273,12 +274,12 @@ LLAMA_CPP = Runtime(
     host="first",
     headroom=0.0,
     reserved_bytes=0.65 * 2.0**30,
-    logit_rows=512,
     chunk=512,
     goal="latency",
     kernels="llama.cpp",
     offload_tokens=32,
     overlaps_prompt=True,
+    has_buffers=True,
     has_rpc=True,
     bench="llama-bench",
     program="llama-server -m {model}",

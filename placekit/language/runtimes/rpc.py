@@ -85,7 +85,9 @@ def as_one_machine(platform: Platform) -> Platform:
 
 
 def _address(device: Device, main: Device) -> str | None:
-    """Return the address of the server of a device; None for a device of the same machine as `main`."""
+    """Return the address of the server of a device; None on the machine of `main`, and for one that has it already."""
+    if is_remote(device):
+        return None
     if device.node is not None:
         return None if device.node == main.node else _with_port(device.node)
     if named := _NAME.fullmatch(device.name):

@@ -54,6 +54,7 @@ class Rules:
     overlaps_prompt: bool = False  # True if cards compute the chunks of one prompt at the same time
     trains_prediction: bool = False  # True if blocks of multi-token prediction are placed with the others
     nodes: str | None = None  # words for how ranks start on several machines; None if one plan is for one machine
+    has_buffers: bool = False  # True if it takes compute buffers by the rule of `placekit.language.gguf.buffers`
     has_rpc: bool = False  # True if its own servers lend it the devices of other machines
     bench: str | None = None  # program whose published measurements predictions were compared with
 

@@ -1,0 +1,146 @@
+"""Lines for llama.cpp start the real program, and every tensor is where the plan has it, by llama.cpp's own log."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_models import Shape, write_model
+from llama_plans import placekit, platform_text
+from llama_programs import Loaded, needs_llama, rpc_servers, start_line
+
+pytestmark = [pytest.mark.slow, needs_llama]
+
+MODELS = {
+    "dense": Shape(hidden=512, ffn=1536),
+    "tied": Shape(blocks=7, hidden=512, ffn=1024, is_tied=True),
+    "experts": Shape(ffn=256, experts=8, experts_per_token=2),
+    "predicting": Shape(blocks=6, ffn=256, experts=8, experts_per_token=2, predicting=1),
+}
+SHORT = ("--phase", "prefill:64", "--phase", "decode:32", "--chunk", "64")
+ROOM = 6 * 2**20  # bytes of compute buffers, and a tenth that small devices keep free
+TOLERANCE, TOLERANCE_MIB = 0.05, {"model": 0.1, "KV": 0.1, "compute": 32.0}
+"""Share, and MiB: these models are small, and the file tells weights and cache to the byte."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan: a model, the share of its weights that every device of another server may hold, and options."""
+
+    model: str
+    shares: tuple[float, ...]
+    options: tuple[str, ...] = ()
+    pins: tuple[str, ...] = field(default=())  # of tensors, for a plan by single ops
+
+    @property
+    def name(self) -> str:
+        """Name of the test."""
+        words = [self.model, "-".join(map(str, self.shares)), *self.options, *self.pins]
+        return " ".join(re.sub(r"^--", "", word) for word in words)
+
+
+WHOLE = 3.0
+SHARES = ((WHOLE,), (0.6,), (0.5, 0.7), (0.4, 0.3, 0.5), (WHOLE, WHOLE))
+CACHES = ("f32", "f16", "bf16", "int8", "int4")
+SLOTS = ((1, 256), (2, 512), (4, 1000), (3, 96))  # sequences, and the context of each
+EXPERT_PINS = (
+    ("*exps=CPU",),
+    ("*blk.[0-3].*exps=CPU",),
+    ("*blk.0.*exps={1}", "*blk.2.*exps={1}"),
+    ("*blk.7.*exps=CPU", "*blk.1.*exps={1}"),
+)
+DENSE_PINS = (("*ffn_up=CPU",), ("*blk.5.ffn_down={1}",), ("*blk.[1-2].ffn_*=CPU",))
+CASES = [
+    *(Case(model, shares) for model in MODELS for shares in SHARES),
+    *(Case("dense", (0.5, 0.5), ("--cache-precision", name)) for name in CACHES),
+    *(Case("predicting", (0.8, 0.8), ("--cache-precision", name)) for name in ("int8", "bf16")),
+    *(Case("dense", (0.7, 0.6), ("--sequences", str(n), "--context", str(each))) for n, each in SLOTS),
+    *(Case("experts", shares, ("--goal", "latency")) for shares in ((0.2,), (0.3,), (0.25, 0.25))),
+    Case("dense", ()),
+    Case("experts", (), ("--cache-precision", "int8")),
+    *(Case("experts", (WHOLE, WHOLE), pins=pins) for pins in EXPERT_PINS),
+    *(Case("dense", (WHOLE, WHOLE), pins=pins) for pins in DENSE_PINS),
+]
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[list[str]]:
+    """Start three servers of devices with a thread each."""
+    with rpc_servers([1, 1, 1]) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Write the models."""
+    folder = tmp_path_factory.mktemp("models")
+    return {name: write_model(folder / f"{name}.gguf", shape) for name, shape in MODELS.items()}
+
+
+def planned(case: Case, model: Path, addresses: Sequence[str], folder: Path) -> tuple[str, dict[str, str], Any]:
+    """Return the line of a plan, the device of every op by its name, and the answer."""
+    size = model.stat().st_size
+    (folder / "p.toml").write_text(platform_text([int(1.12 * share * size + ROOM) for share in case.shares], addresses))
+    where = ("--platform", "p.toml", "-o", "placement.json")
+    if case.pins:
+        names = [f"RPC[{address}]" for address in addresses]
+        count = MODELS[case.model].blocks
+        homes = [f"*blk.{at}.*={names[at * len(case.shares) // count]}" for at in range(count)]
+        wanted = ["token_embd=CPU", f"output*={names[len(case.shares) - 1]}", *homes]
+        pins = [word for pin in (*wanted, *(pin.format(*names) for pin in case.pins)) for word in ("--pin", pin)]
+        asked = ("--granularity", "op", "--contiguity", "none", "--context", "256", "--problem", "problem.json", *pins)
+        answer = placekit(folder, "llm", model, *where, *SHORT, *asked, *case.options)
+        told = placekit(folder, "export", "problem.json", "placement.json", "--to", "llama.cpp")
+        line = shlex.join(["llama-server", "-m", str(model), *told["arguments"]])
+    else:
+        answer = placekit(folder, "llm", model, *where, *SHORT, "--for", "llama.cpp", *case.options)
+        line = answer["launch"][-1]
+    return line, json.loads((folder / "placement.json").read_text())["ops"], answer
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_line_starts_and_tensors_are_where_the_plan_has_them(
+    case: Case, models: dict[str, Path], addresses: list[str], tmp_path: Path
+) -> None:
+    """Layers by the log, single tensors by the rules that it prints, and buffers by their size."""
+    line, device_of, answer = planned(case, models[case.model], addresses, tmp_path)
+    loaded = start_line(line, tmp_path)
+    words = shlex.split(line)
+    servers = words[words.index("--rpc") + 1].split(",") if "--rpc" in words else []
+    device = {"CPU": "CPU"} | {f"RPC[{address}]": f"RPC{at}" for at, address in enumerate(servers)}
+    buffer = {"CPU": "CPU"} | {f"RPC[{address}]": f"RPC0[{address}]" for address in servers}
+    blocks, predicting = MODELS[case.model].blocks, MODELS[case.model].predicting
+    home = [device_of[f"blk.{number}.attn"] for number in range(blocks)]
+    head = next(where for op, where in device_of.items() if op.startswith("output") and "norm" not in op)
+    assert [loaded.layers[number] for number in range(blocks)] == [device[each] for each in home]
+    assert loaded.layers[blocks + predicting] == device[head]
+    by_rule = {
+        tensor.removesuffix(".weight"): where.replace("CPU_REPACK", "CPU") for tensor, where in loaded.moved.items()
+    }
+    hosted = int(words[words.index("--n-cpu-moe") + 1]) if "--n-cpu-moe" in words else 0
+    for number, name in product(range(hosted), ("gate", "up", "down")):
+        assert by_rule.pop(f"blk.{number}.ffn_{name}_exps") == "CPU"
+    assert by_rule == {
+        op: buffer[where]
+        for op, where in device_of.items()
+        if (found := re.fullmatch(r"blk\.(\d+)\.(ffn_\w+|attn_\w+)", op))
+        and where != home[int(found[1])] and not op.endswith(("_add", "attn"))
+    }  # fmt: skip
+    assert_buffers(loaded, answer, {name: buffer[name] for name in {*device_of.values()} if name != "CPU"})
+
+
+def assert_buffers(loaded: Loaded, answer: Any, buffer: dict[str, str]) -> None:
+    """Require buffers of devices of the size that was predicted."""
+    for each in answer["serving"]["memory"]:
+        if each["device"] in buffer:
+            sorts = (("model", "weight"), ("KV", "cache"), ("compute", "activation"))
+            for sort, key in sorts:
+                mine, theirs = each[f"{key}_bytes"] / 2**20, loaded.buffers.get((buffer[each["device"]], sort), 0.0)
+                assert mine == pytest.approx(theirs, rel=TOLERANCE, abs=TOLERANCE_MIB[sort]), (sort, each["device"])

@@ -1,0 +1,172 @@
+"""Predicted speed against that of the real program, and plans against llama.cpp's own: on a quiet machine only.
+
+Devices are servers on this machine, pinned to cores; each was measured alone by llama-bench. Timings beside other work
+mean nothing: the module prints the load, and fails as any test that finds another speed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from pathlib import Path
+from statistics import median
+
+import pytest
+from llama_models import Shape, write_model
+from llama_plans import placekit, platform_text
+from llama_programs import bench, needs_llama, rpc_servers, run
+
+import placekit as pk
+from placekit.io.files.platform_toml import read_platform
+from placekit.language.planning.given import Split, given_report
+from placekit.language.planning.measured import with_measured
+from placekit.language.read import read_description
+from placekit.language.runtimes.rpc import as_one_machine
+from placekit.language.serving import Serving
+from placekit.language.task import decoder_task
+
+pytestmark = [pytest.mark.slow, needs_llama]
+
+MODELS = {
+    "deep": Shape(blocks=16, hidden=1024, ffn=2816, vocab=2048, heads=8, kv_heads=4),
+    "wide": Shape(blocks=8, hidden=1536, ffn=4096, vocab=4096, heads=12, kv_heads=4),
+}
+GENERATED, TIMES = 16, 3
+LEAST_DIFFERENCE = 0.05
+"""Difference of two measured splits from which on their order counts."""
+
+
+@dataclass
+class Rig:
+    """Two servers, what llama-bench measured of each and of the host, and the models."""
+
+    threads: tuple[int, int]
+    addresses: list[str]
+    models: dict[str, Path]
+    folder: Path
+
+    def tokens_per_s(self, model: str, *arguments: str) -> float:
+        """Return generated tokens per second: the best of a few runs, as other work only slows."""
+        rows = bench(
+            self.models[model], "--rpc", ",".join(self.addresses), "-r", str(TIMES), "-t", "1", *arguments,
+            generated=GENERATED,
+        )  # fmt: skip
+        return float(max(rows[0]["samples_ts"]))
+
+    def measured(self, model: str) -> dict[str, Path]:
+        """Return the file of llama-bench for each device and the host."""
+        found = {}
+        for name, words in {
+            "CPU": ("-dev", "none", "-ngl", "0"),
+            **{f"RPC[{address}]": ("-dev", f"RPC{at}", "-ngl", "99") for at, address in enumerate(self.addresses)},
+        }.items():
+            path = self.folder / f"{model}-{self.threads}-{name}.json"
+            if not path.is_file():
+                rpc = ("--rpc", ",".join(self.addresses), "-r", str(TIMES), "-t", "1")
+                rows = bench(self.models[model], *rpc, *words, prompt=64)
+                rows += bench(self.models[model], *rpc, *words, generated=GENERATED)
+                for row in rows:
+                    row["avg_ts"] = max(row["samples_ts"])
+                path.write_text(json.dumps(rows))
+            found[name] = path
+        return found
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Write the models: about 110 MB each."""
+    folder = tmp_path_factory.mktemp("models")
+    return {name: write_model(folder / f"{name}.gguf", shape) for name, shape in MODELS.items()}
+
+
+@pytest.fixture(scope="module", params=[(1, 2), (2, 1), (1, 1)], ids=str)
+def rig(
+    request: pytest.FixtureRequest, models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Rig]:
+    """Start two servers with so many threads."""
+    with rpc_servers(request.param) as addresses:
+        yield Rig(request.param, addresses, models, tmp_path_factory.mktemp("rig"))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_predicted_splits(rig: Rig, model: str, tmp_path: Path) -> None:
+    """Generation within 10 % of what is measured, and the ranking right."""
+    (tmp_path / "p.toml").write_text(platform_text([2**40] * 2, rig.addresses))
+    machine = as_one_machine(read_platform(tmp_path / "p.toml"))
+    described = read_description(str(rig.models[model]))
+    files = [f"{name}={path}" for name, path in rig.measured(model).items()]
+    costs = with_measured(pk.Analytic.from_platform_file(machine), machine, files, described).costs
+    task = decoder_task(described, Serving(0, GENERATED), machine, lambda graph: costs.cost_table(graph, machine))
+    blocks, found = MODELS[model].blocks, []
+    for first in (blocks * at // 6 for at in range(1, 6)):
+        split = f"{first}/{blocks - first + 1}"
+        real = rig.tokens_per_s(model, "-dev", "RPC0/RPC1", "-ngl", "99", "-ts", split)
+        per_token = given_report(task, Split(0, (first, blocks - first))).time_per_token_s
+        assert per_token is not None
+        found.append((split, 1 / per_token, real))
+    told = "; ".join(f"{split}: {mine:.1f} predicted, {real:.1f}" for split, mine, real in found)
+    print(f"\n{model} on {rig.threads} threads, load {os.getloadavg()[0]:.1f}: {told}")  # noqa: T201  # the figures
+    assert all(mine == pytest.approx(real, rel=0.10) for _, mine, real in found), told
+    for (_, mine, real), (_, other, beside) in combinations(found, 2):
+        if abs(real / beside - 1) > LEAST_DIFFERENCE:
+            assert (mine > other) == (real > beside), told
+
+
+def bench_words(arguments: Sequence[str]) -> list[str]:
+    """Return options of llama-server as llama-bench spells them; without what it has not, such as the context."""
+    value = dict(pairwise(arguments))
+    words = ["-ngl", value.get("--n-gpu-layers", value.get("-ngl", "99")).replace("-1", "99")]
+    split = value.get("--tensor-split", value.get("-ts"))
+    words += ["-ts", split.replace(",", "/")] if split else []
+    words += ["-dev", value["--device"].replace(",", "/")] if "--device" in value else []
+    rules = value.get("--override-tensor", value.get("-ot"))
+    return [*words, "-ot", rules.replace(",", ";")] if rules else words
+
+
+LIMITS = [None, (0.75, 0.75), (0.55, 0.8)]
+RATIOS: list[tuple[bool, float]] = []
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+@pytest.mark.parametrize("model", ["deep"])
+def test_fit_is_not_faster(rig: Rig, model: str, limits: tuple[float, float] | None, tmp_path: Path) -> None:
+    """Ours is never below 0.97 of the line that llama-fit-params gives for the same devices and free memory."""
+    size, mib = rig.models[model].stat().st_size, 2**20
+    servers = ("--rpc", ",".join(rig.addresses))
+    free = [
+        int(each) for each in re.findall(r"RPC\d: .*, (\d+) MiB free", run("llama-bench", *servers, "--list-devices"))
+    ]
+    held = [int(share * size) + 24 * mib for share in limits] if limits else [each * mib for each in free]
+    targets = ",".join(str(each - limit // mib) for each, limit in zip(free, held, strict=True)) if limits else "1024"
+    wanted = ("-m", str(rig.models[model]), "-c", "512", "-ub", "64", "--fit-target", targets)
+    theirs = shlex.split(run("llama-fit-params", *servers, "--device", "RPC0,RPC1", *wanted))
+    (tmp_path / "p.toml").write_text(platform_text(held, rig.addresses))
+    files = [word for name, path in rig.measured(model).items() for word in ("--measured", f"{name}={path}")]
+    asked = ("--phase", f"decode:{GENERATED}", "--context", "512", "--chunk", "64", "--for", "llama.cpp", *files)
+    answer = placekit(tmp_path, "llm", rig.models[model], "--platform", "p.toml", "--memory-headroom", "0%", *asked)
+    ours = shlex.split(answer["launch"][-1])
+    order = ours[ours.index("--rpc") + 1].split(",") if "--rpc" in ours else []
+    names = {f"RPC{at}": f"RPC{rig.addresses.index(address)}" for at, address in enumerate(order)}
+    words = [",".join(names.get(part, part) for part in word.split(",")) for word in bench_words(ours)]
+    words = ["/".join(names.get(part, part) for part in word.split("/")) for word in words]
+    fit = [*bench_words(theirs), "-dev", "RPC0/RPC1"]
+    mine, real = rig.tokens_per_s(model, *words), rig.tokens_per_s(model, *fit)
+    RATIOS.append((len(set(rig.threads)) > 1, mine / real))
+    print(  # noqa: T201  # the table
+        f"\n{rig.threads} threads, limits {limits}, load {os.getloadavg()[0]:.1f}: ours {' '.join(words)}: {mine:.1f} "
+        f"tokens/s; theirs {' '.join(theirs)}: {real:.1f}; {mine / real:.2f}x"
+    )
+    assert mine >= 0.97 * real
+
+
+def test_unequal_devices_gain() -> None:
+    """The median over unequal devices is at least 1.15."""
+    gains = [gain for is_unequal, gain in RATIOS if is_unequal]
+    if not gains:
+        pytest.skip("the cases were not run")
+    assert median(gains) >= 1.15, gains
