@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from placekit.arrays import sum_by
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, frozen_array
+from placekit.model.reprs import short_repr
 
 MEMORY_TOLERANCE = 1e-12
 """Relative slack on memory limits: sums of byte counts above 2**53 are rounded."""
@@ -61,6 +62,8 @@ class Pool:
     name: str
     memory_bytes: float
     devices: tuple[str, ...]
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(self.devices))
