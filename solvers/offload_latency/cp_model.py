@@ -20,6 +20,12 @@ consumer's output is later. So time itself makes the calls convex. Of equal acce
 order of their indices. With several calls per device a node is a single op, and ops that share a device have equal sums
 of x over the slots of each device.
 
+With one call per device the calls of equal accelerators can be numbered along the data: of two that start together, one
+that feeds the other takes no time and comes first, and empty ones come last. So :math:`y_{os}` (op o is in one of the
+calls up to s, or no call behind s leads to it) falls along edges, :math:`y_{os} \Rightarrow y_{us}` for an input u, and
+:math:`x_{vs} \Rightarrow y_{os} \wedge \neg y_{o,s-1}` for the ops o of v, which on a host may be on both sides of a
+call. Times alone say the same, but only once they are known.
+
 Under a contiguity :math:`y_{vd}` says that node v is on device d. Acyclic: :math:`b_{de}` (d comes before e) is an
 order of the devices, and :math:`y_{ud} \wedge y_{ve} \Rightarrow b_{de}` for every edge (u, v) of the order graph.
 Convex: :math:`g_{od}` says that a path to op o has left device d, so :math:`g_{od} \Rightarrow \neg y_{od}`.
@@ -131,7 +137,7 @@ class OffloadModel:
             leader = first.setdefault(label, op)
             if leader == op:
                 continue
-            for d in range(self.problem.platform.num_devices):
+            for d in np.unique(self.device_of_place).tolist():
                 places = np.flatnonzero(self.device_of_place == d).tolist()
                 mine, its = ([self.x[v, p] for p in places if (v, p) in self.x] for v in (op, leader))
                 self.proto.add(sum(mine) == sum(its))
@@ -204,6 +210,33 @@ class OffloadModel:
         for group in equal_slots(self.flat):
             for a, b in pairwise(group):
                 self.proto.add(self.start[a] <= self.start[b])
+            if self.flat.calls_per_device == 1 and len(group) > 1:
+                self._number_calls(group)
+
+    def _number_calls(self, slots: list[int]) -> None:
+        """Require that calls are numbered along the data, empty ones last, of equal accelerators."""
+        graph = self.problem.graph
+        edges = sorted({*zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True)})
+        before: list[cp_model.IntVar] = []
+        used_before: cp_model.IntVar | None = None
+        for s in slots:
+            upto = [self.proto.new_bool_var(f"upto_{op}_{s}") for op in range(graph.num_ops)]
+            mine = [self.x.get((v, s)) for v in self.node_of_op.tolist()]
+            used = self.proto.new_bool_var(f"used_{s}")
+            self.proto.add_bool_or(~used, *{each.index: each for each in mine if each is not None}.values())
+            if used_before is not None:
+                self.proto.add_implication(used, used_before)
+            for op, here in enumerate(mine):
+                if here is not None:
+                    self.proto.add_implication(here, used)
+                    self.proto.add_implication(here, upto[op])
+                if before:
+                    self.proto.add_implication(before[op], upto[op])
+                if before and here is not None:
+                    self.proto.add_implication(here, ~before[op])
+            for u, v in edges:
+                self.proto.add_implication(upto[v], upto[u])
+            before, used_before = upto, used
 
     def _on_devices(self) -> list[list[cp_model.IntVar | None]]:
         """Return the literals ``[N][D]`` of node on device; None where the node cannot run."""
@@ -286,4 +319,5 @@ def count_literals(problem: Problem, flat: OffloadProblem) -> float:
     num_devices, num_edges = problem.platform.num_devices, len(problem.order_edges[0])
     per_edge = {Contiguity.NONE: 0.0, Contiguity.CONVEX: 5.0 * num_devices, Contiguity.ACYCLIC: 3.0 * num_devices**2}
     together = per_edge[problem.contiguity] * num_edges
+    together += (3.0 * graph.num_ops + 2.0 * graph.num_edges) * num_slots  # numbers of calls
     return moved + together + 3.0 * num_places * flat.num_nodes + graph.num_edges * (2.0 + len(flat.hosts))

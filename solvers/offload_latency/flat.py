@@ -27,7 +27,9 @@ class OffloadProblem:
     contraction: Contraction  # contraction whose classes are the nodes
     calls_per_device: int  # as in the objective
     groups: tuple[tuple[int, ...], ...]  # accelerators in groups of equals, by device index
-    hosts: tuple[int, ...]  # device indices of the hosts
+    # device indices of the hosts, of equal ones the first: a host runs any number of ops at the same time, so equal
+    # hosts with room for everything are one place. All of them under a contiguity, which may tell them apart.
+    hosts: tuple[int, ...]
     # ``[N]`` least seconds between any input and any output of the node on a host that may run it; infinity where none
     # may. Between two ops of a class there may be several paths, and ops without inputs; this time is never more than
     # the judge's.
@@ -92,7 +94,7 @@ def flatten_calls(problem: Problem[OffloadLatency], *, whole_classes: bool = Fal
     -----
     O(ops + edges log edges), and for classes of several ops O(entries * edges) inside each.
     """
-    objective = problem.objective
+    objective, is_free = problem.objective, problem.contiguity is Contiguity.NONE
     if not whole_classes:
         problem = problem.replace(contiguity=Contiguity.NONE)
         if objective.calls_per_device > 1:
@@ -101,6 +103,10 @@ def flatten_calls(problem: Problem[OffloadLatency], *, whole_classes: bool = Fal
     contraction = contract(problem)
     platform = problem.platform
     hosts = tuple(d for d, device in enumerate(platform.devices) if device.is_host)
+    if is_free and float(contraction.memory_bytes.sum()) <= platform.memory_limits_bytes[list(hosts)].min(
+        initial=np.inf
+    ):
+        hosts = tuple(sorted(group[0] for group in contraction.interchangeable if group[0] in hosts))
     accelerators = [group for group in contraction.interchangeable if not platform.devices[group[0]].is_host]
     first = [group[0] for group in accelerators]
     kinds = platform.kind_of_device[first]

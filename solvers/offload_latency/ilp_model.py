@@ -131,7 +131,7 @@ class OffloadIlp:
         first: dict[int, int] = {}
         for op, label in enumerate(self.problem.op_class.tolist()):
             leader = first.setdefault(label, op)
-            for d in range(self.problem.platform.num_devices if leader != op else 0):
+            for d in np.unique(self.device_of_place).tolist() if leader != op else ():
                 places = np.flatnonzero(self.device_of_place == d).tolist()
                 mine, its = (pulp.lpSum(self.x[v, p] for p in places if (v, p) in self.x) for v in (op, leader))
                 self.lp.addConstraint(mine - its == 0, f"together_{op}_{d}")

@@ -84,8 +84,11 @@ def placement_of(
 
 
 def _first_places(flat: OffloadProblem) -> dict[int, int]:
-    """Return the first place of every device."""
-    return {int(d): p for p, d in reversed(list(enumerate(flat.device_of_place.tolist())))}
+    """Return the first place of every device; that of an equal host for a host without a place of its own."""
+    first = {int(d): p for p, d in reversed(list(enumerate(flat.device_of_place.tolist())))}
+    for group in flat.contraction.interchangeable:
+        first |= {d: first[group[0]] for d in group if d not in first}
+    return first
 
 
 def equal_slots(flat: OffloadProblem) -> list[list[int]]:
@@ -136,7 +139,7 @@ def node_places(
     device = placement.device_of_op
     place = np.array([first_place[d] for d in device.tolist()], dtype=np.int64)
     if placement.step_of_op is not None and flat.calls_per_device > 1:
-        on_call = ~np.isin(device, flat.hosts)
+        on_call = np.array([not d.is_host for d in flat.contraction.problem.platform.devices])[device]
         for d in np.unique(device[on_call]).tolist():
             rank = np.unique(placement.step_of_op[device == d], return_inverse=True)[1]
             if rank.max() >= flat.calls_per_device:

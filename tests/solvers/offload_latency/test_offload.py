@@ -13,15 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from interpreted import interpreted
-from strategies import examples, problems
+from strategies import draws, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
+from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.offload_latency import anneal
 from placekit.solvers.offload_latency.anneal import burden
+from placekit.solvers.offload_latency.bounds import longest_latency
+from placekit.solvers.offload_latency.cp_model import OffloadModel
 from placekit.solvers.offload_latency.first_answers import bound_offload
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp
@@ -135,6 +138,42 @@ def test_bounds_and_methods_on_problems_along_a_spine() -> None:
         assert exact.status is pk.Status.OPTIMAL
         assert exact.objective == pytest.approx(best, rel=SOLVER_TOLERANCE, abs=1e-12)
     assert proven >= 120
+
+
+def problem_of_equals(seed: int, least: float) -> pk.Problem:
+    """Return a random problem on two or three equal accelerators, with up to two equal hosts, and op times."""
+    rng = np.random.default_rng(seed)
+    num_ops = int(rng.integers(3, 7))
+    pairs = {(int(rng.integers(v)), v) for v in range(1, num_ops) if rng.random() < 0.8}
+    pairs |= {(int(rng.integers(v)), v) for v in range(1, num_ops) if rng.random() < 0.4}
+    names = [f"op{i}" for i in range(num_ops)]
+    graph = pk.OpGraph.from_edges(names, [(names[u], names[v]) for u, v in sorted(pairs)])
+    limit = {"acc": float(rng.integers(3, 9))} if rng.random() < 0.7 else None
+    hosts, count = (int(rng.integers(low, low + size)) for low, size in ((0, 3), (2, 2)))
+    platform = pk.Platform.of(cpu=hosts, acc=count, host="cpu", memory_bytes=limit)
+    times = np.floor(np.stack([12 * rng.random(num_ops), 4 * rng.random(num_ops)], axis=1) + least)
+    times[rng.random(num_ops) < 0.2] = least
+    moves = np.floor(np.stack([np.zeros(graph.num_tensors), 3 * rng.random(graph.num_tensors)], axis=1))
+    kinds = ("cpu", "acc") if hosts else ("acc",)
+    costs = pk.CostTable(kinds, times[:, -len(kinds) :], moves[:, -len(kinds) :], rng.integers(0, 4, num_ops))
+    colours = np.where(rng.random(num_ops) < 0.2, 0, np.arange(1, num_ops + 1))
+    return pk.Problem(graph, platform, costs, pk.OffloadLatency(), colocation=colours)
+
+
+@pytest.mark.parametrize("seed", [*range(draws(400)), 194])
+def test_the_numbers_of_equal_calls_cut_off_no_optimum(seed: int) -> None:
+    """The program alone finds the optimum; in problem 194 two ops of a class on a host surround calls.
+
+    Every op takes time: calls of none may wait for each other in the program, which the judge refuses.
+    """
+    problem = problem_of_equals(seed, 0.0 if seed == 194 else 1.0)
+    model = OffloadModel(problem, flatten_calls(problem), longest_latency(problem), 0.0)
+    found: list[pk.Placement] = []
+    outcome = search(model, CpsatLimits(), lambda answer, _: found.append(answer), None, lambda: False)
+    best = oracle.brute_force(problem)
+    assert outcome is (Outcome.INFEASIBLE if best is None else Outcome.OPTIMAL)
+    if best is not None:
+        assert pk.evaluate(problem, found[-1]).objective == pytest.approx(best, rel=SOLVER_TOLERANCE)
 
 
 @given(problem=offload_problems())
