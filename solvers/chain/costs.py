@@ -55,9 +55,12 @@ def interchangeable(problem: Problem[Any]) -> list[tuple[int, ...]]:
 def stage_sorts(problem: Problem[Any], chain: BlockOrder, groups: Sequence[tuple[int, ...]]) -> Iterator[StageSort]:
     """Yield the stages of every group, of every size that a team may have."""
     costs = device_costs(problem, chain, [group[0] for group in groups])
+    held, moved, platform = bytes_of_stages(problem, chain), _moved(problem, chain), problem.platform
     for at, (group, cost) in enumerate(zip(groups, costs, strict=True)):
+        limit = platform.devices[group[0]].memory_bytes
+        fullness = np.zeros_like(held) if limit is None else held / limit
         for size in range(1, len(group) + 1 if problem.objective.team_rule == "equal" else 2):
-            yield StageSort(at, size, cost / size)
+            yield StageSort(at, size, cost / size, fullness, moved[platform.kind_of_device[group[0]]])
 
 
 def device_costs(problem: Problem[Any], chain: BlockOrder, devices: Iterable[int]) -> Iterator[NDArray[np.float64]]:
@@ -91,8 +94,13 @@ def stage_costs(problem: Problem[Any], chain: BlockOrder) -> tuple[NDArray[np.fl
         lacking = np.bincount(chain.block_of_op, ~costs.supported[:, kind], count)
         seconds[kind] += _intervals(of_block)
         seconds[kind][(_intervals(lacking) > 0) | np.tri(count + 1, dtype=bool)] = np.inf
-    held = _intervals(np.bincount(chain.block_of_op, costs.op_memory_bytes, count))
-    return seconds, held + _shared(problem, chain)
+    return seconds, bytes_of_stages(problem, chain)
+
+
+def bytes_of_stages(problem: Problem[Any], chain: BlockOrder) -> NDArray[np.float64]:
+    """``[num_blocks + 1, num_blocks + 1]`` bytes that the ops of a stage hold."""
+    held = _intervals(np.bincount(chain.block_of_op, problem.costs.op_memory_bytes, chain.num_blocks))
+    return held + _shared(problem, chain)
 
 
 def _intervals(of_block: NDArray[Any]) -> NDArray[np.float64]:

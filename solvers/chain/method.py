@@ -22,6 +22,7 @@ from placekit.solve.stop import StopReason, wanted_while
 from placekit.solvers.chain.costs import BlockOrder, chain_of, interchangeable, stage_sorts
 from placekit.solvers.chain.linked import best_linked_chain, crossings, goes_to_next
 from placekit.solvers.chain.program import BlockRun, Lead, StageSort, StoppedError, best_chain
+from placekit.solvers.chain.ties import prefer
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
@@ -188,7 +189,9 @@ def _planned(
 ) -> ChainPlan | None:
     sizes = [len(group) for group in groups]
     found = best_chain(sorts, sizes, len(sorts[0].cost_s) - 1, is_sum=is_sum, lead=lead)
-    return None if found is None else ChainPlan(*found, sorts, groups, is_sum)
+    if found is None:
+        return None
+    return ChainPlan(found[0], prefer(sorts, sizes, found, is_sum=is_sum, lead=lead), sorts, groups, is_sum)
 
 
 def is_feasible_chain(problem: Problem[Any]) -> bool:

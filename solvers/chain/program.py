@@ -17,7 +17,7 @@ any graph, :mod:`placekit.solvers.training_plan` stages whose memory depends on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,10 @@ class StageSort:
     devices: int  # devices that a stage takes of the group
     # ``[num_blocks + 1, num_blocks + 1]`` seconds of a stage over blocks ``i .. j - 1``; infinite if it cannot be.
     cost_s: NDArray[np.float64]
+    # fullness, moved_s: the same shape: share of the memory that a device of it fills (0 without a limit), and the
+    # seconds of its transfers; they decide between plans with the same seconds
+    fullness: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
+    moved_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
 
 
 @dataclass(frozen=True)

@@ -233,3 +233,44 @@ def test_a_kind_that_no_device_has_cannot_be_the_first() -> None:
     """The message names the kinds."""
     with pytest.raises(UnsupportedProblemError, match="first_kind is 'x'; kinds are "):
         solve(random_chain(1), "chain", params={"first_kind": "x"})
+
+
+@pytest.mark.parametrize("limit", [None, 40.0])
+def test_of_equal_plans_one_is_even_or_on_one_device(limit: float | None) -> None:
+    """Without transfers two cards and one take as long: half on each with limits, all on one without."""
+    names = [f"block{i}" for i in range(32)]
+    graph = pk.OpGraph.from_edges(names, itertools.pairwise(names))
+    costs = pk.CostTable(("gpu",), np.ones((32, 1)), np.zeros((31, 1)), np.ones(32))
+    platform = pk.Platform.of(gpu=2, memory_bytes={"gpu": limit} if limit else None)
+    problem = pk.Problem(graph, platform, costs, pk.SerialLatency(), "acyclic")
+    result = solve(problem, "chain")
+    assert result.placement is not None
+    assert result.objective == 32.0
+    counts = np.bincount(result.placement.device_of_op, minlength=2).tolist()
+    assert sorted(counts) == ([16, 16] if limit else [0, 32])
+
+
+@pytest.mark.parametrize("objective", [pk.Throughput(), pk.SerialLatency()])
+def test_of_equal_plans_the_fullest_device_is_the_emptiest(objective: pk.Objective) -> None:
+    """No plan of the same objective leaves more free on its fullest device, or else moves less."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        names = [f"block{i}" for i in range(6)]
+        graph = pk.OpGraph.from_edges(names, itertools.pairwise(names))
+        moves = rng.integers(0, 2, (5, 2)).astype(float)
+        costs = pk.CostTable(("cpu", "gpu"), rng.integers(1, 4, (6, 2)).astype(float), moves, rng.integers(1, 4, 6))
+        limits = {"cpu": float(rng.integers(8, 14)), "gpu": float(rng.integers(6, 10))}
+        problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=2, memory_bytes=limits), costs, objective, "acyclic")
+        result = solve(problem, "chain")
+        if result.placement is None:
+            continue
+
+        def wish(placement: pk.Placement, problem: pk.Problem = problem) -> tuple[float, float] | None:
+            judged = evaluate(problem, placement)
+            if not judged.is_feasible or judged.objective != result.objective:  # noqa: B023  # called at once
+                return None
+            full = max(load.memory_bytes / (load.memory_limit_bytes or np.inf) for load in judged.device_loads)
+            return full, sum(load.transfer_s for load in judged.device_loads)
+
+        every = (wish(pk.Placement.of(problem, devices)) for devices in itertools.product(range(3), repeat=6))
+        assert wish(result.placement) == min(each for each in every if each is not None)
