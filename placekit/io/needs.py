@@ -17,6 +17,7 @@ EXTRA_OF = {
     **dict.fromkeys(("gguf", "transformers"), "llm"),
     **dict.fromkeys(("tensorboard", "torch_geometric"), "learned"),
     "pymetis": "partition",
+    "pyscotch": "partition",
 }
 """The extra that brings a package."""
 

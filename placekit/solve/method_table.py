@@ -130,6 +130,9 @@ OWN = {
     ),
     "greedy": MethodEntry("placekit.solvers.generic.greedy:Greedy", "baseline"),
     "metis": MethodEntry("placekit.solvers.generic.metis:Metis", "baseline", requires=("pymetis",), extra="partition"),
+    "scotch": MethodEntry(
+        "placekit.solvers.generic.scotch:Scotch", "baseline", requires=("pyscotch",), extra="partition"
+    ),
     **{
         name: MethodEntry({"makespan": f"placekit.solvers.makespan.lists.schedulers:{scheduler}"})
         for name, scheduler in (("heft", "Heft"), ("m-topo", "MTopo"), ("m-etf", "MEtf"), ("m-sct", "MSct"))

@@ -145,12 +145,8 @@ class Metis(Method):
         """``[num_classes]`` positions in `devices`: one part per device, in proportion to its speed."""
         import pymetis
 
-        work = device_work_s(contraction)[devices]
-        # relative to the fastest; METIS refuses parts of almost no work
-        share = 1.0 / np.clip(work / max(float(work.min()), 1e-290), 1.0, MAX_SLOWNESS)
-        share /= share.sum()
-        kind = int(run.problem.platform.kind_of_device[main_group(run.problem, contraction)[0]])
-        graph = expand_nets(contraction, kind)
+        share = shares_of_work(contraction, devices)
+        graph = expand_nets(contraction, main_kind(run.problem, contraction))
         options = pymetis.Options(seed=run.seed % 2**31, ufactor=max(1, round(self.params.imbalance * 1000)), ncuts=4)
         with quiet_stdout():  # METIS prints its doubts about more parts than it can fill
             answer = pymetis.part_graph(
@@ -162,6 +158,18 @@ class Metis(Method):
                 options=options,
             )
         return np.array(answer[1], dtype=np.int64)
+
+
+def shares_of_work(contraction: Contraction, devices: list[int]) -> NDArray[np.float64]:
+    """Return the share of each device of all work, by how fast it is; partitioners refuse parts of almost no work."""
+    work = device_work_s(contraction)[devices]
+    share = 1.0 / np.clip(work / max(float(work.min()), 1e-290), 1.0, MAX_SLOWNESS)
+    return np.array(share / share.sum())
+
+
+def main_kind(problem: Problem, contraction: Contraction) -> int:
+    """Return the index of the kind of device that together does all work soonest."""
+    return int(problem.platform.kind_of_device[main_group(problem, contraction)[0]])
 
 
 def _device_sets(problem: Problem, contraction: Contraction) -> list[list[int]]:

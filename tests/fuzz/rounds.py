@@ -36,6 +36,7 @@ SEARCHES: dict[str, dict[str, object]] = {
     "greedy": {},
     "pipedream": {},
     "metis": {},
+    "scotch": {},
     "dpl": {},
     "heft": {},
     "m-topo": {},

@@ -12,7 +12,7 @@ from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.registry import METHODS, get_method
 
 CONSTRUCTIONS = (
-    *("single", "round-robin", "random", "greedy", "metis", "pipedream", "dpl", "file"),
+    *("single", "round-robin", "random", "greedy", "metis", "scotch", "pipedream", "dpl", "file"),
     *("heft", "m-topo", "m-etf", "m-sct"),
 )
 """Methods that are what they are: one construction each, or samples, that may not fit."""

@@ -44,13 +44,13 @@ def chain(times: list[float], transfers: list[float], **options: float) -> pk.Pr
     return pk.Problem(graph, pk.Platform.of(acc=3, memory_bytes=options), costs)
 
 
-@pytest.mark.parametrize("method", ["greedy", "pipedream", "pipedream:cut", "metis"])
+@pytest.mark.parametrize("method", ["greedy", "pipedream", "pipedream:cut", "metis", "scotch"])
 @examples(80)
 @given(problem=problems(max_ops=7))
 def test_baselines_answer_every_problem(method: str, problem: pk.Problem) -> None:
     """Any kinds, limits, pins, colours and objectives: an answer that the judge scored, or none; never an error."""
-    if method.startswith("metis"):
-        pytest.importorskip("pymetis", reason="needs the partition extra")
+    if method in ("metis", "scotch"):
+        pytest.importorskip(f"py{method}", reason="needs the partition extra")
     result = pk.solve(problem, method=method)
     assert result.status in (pk.Status.FEASIBLE, pk.Status.UNKNOWN, pk.Status.INFEASIBLE)
     if result.placement is not None:
@@ -175,6 +175,20 @@ def test_nets_become_edges(diamond: pk.Problem) -> None:
     assert star.neighbours.tolist() == [1, 2, 0, 3, 0, 3, 1, 2]
     # the tensor of a (2 s against 4 s of work) goes to two readers, those of b and c to one
     assert star.edge_weight.tolist() == [250_000, 250_000, 250_000, 500_000, 250_000, 500_000, 500_000, 500_000]
+
+
+@pytest.mark.parametrize("method", ["metis", "scotch"])
+def test_partitioners_share_out_work_by_speed(method: str) -> None:
+    """Of ops that no tensor joins a device that is three times as fast gets three quarters."""
+    pytest.importorskip(f"py{method}", reason="needs the partition extra")
+    names = [f"o{i}" for i in range(400)]
+    graph = pk.OpGraph.from_edges(names, [])
+    costs = pk.CostTable(("slow", "fast"), np.tile([3.0, 1.0], (400, 1)), np.zeros((0, 2)), np.zeros(400))
+    problem = pk.Problem(graph, pk.Platform.of(slow=1, fast=1), costs)
+    result = pk.solve(problem, method)
+    assert result.placement is not None
+    assert abs(int((result.placement.device_of_op == 1).sum()) - 300) <= 12
+    assert pk.solve(problem, method).placement == result.placement
 
 
 def test_wrong_partition_parameters_are_named(diamond: pk.Problem) -> None:
