@@ -16,7 +16,7 @@ from placekit.advice.alternatives import alternatives_of
 from placekit.advice.decision import LEAST_GAIN
 from placekit.advice.verdict import serial_latency_s
 from placekit.cli.console import check_writable, print_line, refuse_overwriting, tell
-from placekit.cli.inputs.answers import result_file
+from placekit.cli.inputs.answers import order_facts, result_file
 from placekit.cli.inputs.kept_problems import kept_problem
 from placekit.cli.inputs.platforms import PlatformChoice
 from placekit.cli.inputs.task import placement_file, read_placed, read_source
@@ -138,8 +138,9 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
             write_bundle(plan, target, queue_size=2 if asked.queue_size is None else asked.queue_size, check=by_bundle)
             written = {kind: str(target)}
     checked = told[0] if told else _NOT_CHECKED
-    document = _document(plan) | {"checked": checked, "files": dict(written)}
-    tell(asked.as_json, document, _report(source, plan, written, checked))
+    order = order_facts(placement)
+    document = _document(plan) | {"checked": checked, "files": dict(written)} | order
+    tell(asked.as_json, document, _report(source, plan, written, {**order, "checked": checked}))
 
 
 @dataclass(frozen=True)
@@ -293,8 +294,9 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
     written = write(placed)
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
     paths = {f"wrote {kind}": path for kind, path in written.files.items()}
-    document = {**written.told, "checked": checked, "files": dict(written.files)}
-    tell(asked.as_json, document, [fact_lines({**written.facts, "checked": checked, **paths})])
+    order = order_facts(placement)
+    document = {**written.told, "checked": checked, "files": dict(written.files)} | order
+    tell(asked.as_json, document, [fact_lines({**written.facts, **order, "checked": checked, **paths})])
     if written.command is not None and not asked.as_json:
         print_line(f"\n{written.command}")
 
@@ -337,7 +339,9 @@ def _document(plan: StagePlan) -> dict[str, Any]:
     }
 
 
-def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str], checked: str) -> Iterator[RenderableType]:
+def _report(
+    source: ModelSource, plan: StagePlan, written: Mapping[str, str], told: Mapping[str, str]
+) -> Iterator[RenderableType]:
     has_teams = any(len(team) > 1 for team in plan.teams)
     table = plain_table("stage", "team" if has_teams else "device", "ops", "tensors in", "tensors out", left=2)
     for stage in plan.stages[:_MAX_STAGES]:
@@ -348,7 +352,7 @@ def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str], ch
     notes = [*one, *([f"and {more} more"] if more > 0 else []), *many_stages_note(len(plan.stages), len(plan.teams))]
     between = f"{format_count(len(plan.cuts), 'tensor')}, {format_bytes(plan.cut_bytes)} per sample"
     paths = {f"wrote {kind}": path for kind, path in written.items()}
-    facts = {"between": between, "checked": checked} | paths
+    facts = {"between": between, **told, **paths}
     yield from paragraphs(fact_lines(model_facts(source)), [table, *notes], fact_lines(facts))
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 from rich.console import RenderableType
 
 from placekit.cli.console import check_writable, tell
+from placekit.cli.inputs.answers import order_facts
 from placekit.cli.inputs.platforms import PlatformChoice
 from placekit.cli.inputs.task import cost_table, read_placed, read_source, require_known_shapes
 from placekit.cli.options import (
@@ -271,8 +272,9 @@ def time(
         "max_relative_error": checked and checked.max_relative_error,
         "check_precision": checked and checked.precision,
     }
-    document = {"model": source.name} | timed.to_dict() | told | {"files": files}
-    tell(as_json, document, _timing_report(source, timed, checked, files))
+    order = order_facts(placement)
+    document = {"model": source.name} | timed.to_dict() | told | {"files": files} | order
+    tell(as_json, document, _timing_report(source, timed, checked, files, order))
 
 
 def _checked(
@@ -286,7 +288,11 @@ def _checked(
 
 
 def _timing_report(
-    source: ModelSource, timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[str, str]
+    source: ModelSource,
+    timed: PlacementTiming,
+    checked: OutputCheck | None,
+    files: Mapping[str, str],
+    order: Mapping[str, str],
 ) -> Iterator[RenderableType]:
     told = timed.to_dict()
     table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "speedup of the plan")
@@ -309,7 +315,7 @@ def _timing_report(
         notes.append(
             f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
         )
-    facts = dict(_facts(timed, told, checked)) | {f"wrote {kind}": name for kind, name in files.items()}
+    facts = {**dict(_facts(timed, told, checked)), **order} | {f"wrote {kind}": name for kind, name in files.items()}
     yield from paragraphs(
         fact_lines(model_facts(source)),
         [table, *(f"{each['name']} did not run: {' '.join(str(each['error']).split())[:200]}" for each in failed)],

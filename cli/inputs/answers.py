@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from placekit.advice.order import order_note
 from placekit.cli.inputs.kept_problems import kept_problem
 from placekit.cli.inputs.task import TaskOptions, read_task
 from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.placement_json import read_placement
 from placekit.io.files.result_json import read_result
 from placekit.io.readers import READERS, suffixes
-from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
+from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.solve.result import Result
 
@@ -32,6 +34,20 @@ def result_file(path: Path) -> Path:
     if placement is None or read_placement(path).ops != placement.as_dict():
         raise InvalidFileError(f"{path}: a placement does not say how good it is, and {beside} is not its result")
     return beside
+
+
+def order_facts(path: Path) -> dict[str, str]:
+    """Return as a fact what a plan loses where its order of ops is not taken; empty where nothing is known of that."""
+    try:
+        result = read_result(result_file(path))
+    except PlacekitError:
+        return {}
+    problem = kept_problem(result.problem_hash)
+    placed = result.placement
+    if problem is None or placed is None:
+        return {}
+    note = order_note(problem, Placement.from_mapping(problem, placed.as_dict(), steps=placed.steps_as_dict()))
+    return {} if note is None else {"order": note}
 
 
 def answered_problem(file: Path, result: Result, source: Path | None, asked: TaskOptions) -> Problem:

@@ -73,6 +73,11 @@ class ObjectiveChoice(GoalChoice):
     )
     order: str | None = option(None, "makespan: which ready op a device starts first (fifo).", "fifo|upward-rank")
     contention: bool | None = option(None, "makespan: a device sends one tensor at a time.")
+    steps: str | None = option(
+        None,
+        "makespan: the runtime follows the plan's order (runtime), or starts ops by --order (none).",
+        "none|runtime",
+    )
 
     def for_model(self, platform: Platform | None = None) -> ObjectiveChoice:
         """Return the choice for a model: its equal devices may be teams in a throughput, unless something else is said.

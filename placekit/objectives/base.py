@@ -246,6 +246,11 @@ class Objective(ABC):
         """Return a relaxation that never rises when times fall and the rest stays; by default the objective itself."""
         return self
 
+    @property
+    def free_order(self) -> Objective:
+        """The relaxation in which a placement may say the order of ops; by default the objective itself."""
+        return self
+
     def constants_s(self) -> tuple[float, ...] | None:
         """Return what objectives add up beside op and transfer times, in seconds.
 

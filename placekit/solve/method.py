@@ -103,6 +103,12 @@ def no_shared_memory(problem: Problem[Any]) -> str | None:
     return "it knows no memory that ops share" if problem.has_tight_blocks else None
 
 
+def no_engine_order(problem: Problem[Any]) -> str | None:
+    """Say why a method that plans an order does not apply where the runtime takes none; None if it does."""
+    leaves_order = problem.objective.free_order is not problem.objective
+    return "it plans an order of ops, and the runtime takes none" if leaves_order else None
+
+
 def no_teams(problem: Problem) -> str | None:
     """Say why a method that knows single devices only does not apply; None if it does."""
     rule = problem.objective.team_rule

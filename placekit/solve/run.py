@@ -11,6 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -384,4 +385,7 @@ class Run(BaseRun[Problem[O_co], Placement, Evaluation], Generic[O_co]):
         """
         if not isinstance(placement, Placement):
             placement = Placement.of(self.problem, placement)
+        objective: Any = self.problem.objective
+        if placement.step_of_op is not None and objective.free_order is not objective:
+            placement = replace(placement, step_of_op=None)  # the runtime takes no order
         return self.keep(placement, at_most)

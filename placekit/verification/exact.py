@@ -186,8 +186,11 @@ class ExactProblem:
 
     @property
     def for_bounds(self) -> ExactProblem:
-        """The problem that bounds are proven of: itself for a makespan, whose paths know links, else without links."""
-        return self if isinstance(self.problem.objective, Makespan) else self.without_links
+        """The problem that bounds are proven of: itself with free orders for a makespan, else without links."""
+        if not isinstance(self.problem.objective, Makespan):
+            return self.without_links  # the paths of a makespan know links
+        free = self.problem.objective.free_order
+        return self if free is self.problem.objective else replace(self, problem=self.problem.replace(objective=free))
 
     @property
     def num_ops(self) -> int:

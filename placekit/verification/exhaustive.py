@@ -204,7 +204,7 @@ class _Search:
     def steps(self, device: list[int]) -> Iterator[list[int] | None]:
         """Yield the steps with which a placement has to be looked at."""
         variant = self.exact.problem.objective
-        if isinstance(variant, Makespan) and self.below is not None:
+        if isinstance(variant, Makespan) and variant.steps == "runtime" and self.below is not None:
             assert self.most is not None  # it is `below` in ticks
             waits = variant.contention
             yield from _sequences(self.exact, device, self.most, self.tails, self.spend, has_contention=waits)

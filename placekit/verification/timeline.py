@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def makespan(exact: ExactProblem, device: list[int], step: list[int] | None, variant: Makespan) -> int | None:
     """Return the makespan of a supported placement in ticks; None if the steps make devices wait for each other."""
-    if step is None:
+    if step is None or variant.steps == "none":
         start = _dispatched(exact, device, variant)
         turn = sorted(range(exact.num_ops), key=start.__getitem__)
     else:

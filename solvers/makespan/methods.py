@@ -5,7 +5,7 @@ from __future__ import annotations
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan
-from placekit.solve.method import Method, Run, no_shared_memory
+from placekit.solve.method import Method, Run, no_engine_order, no_shared_memory
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.first_answers import open_run
@@ -20,7 +20,7 @@ class MakespanBound(BoundMethod):
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
         """Return None without memory that ops share; its tasks have direct links."""
-        return no_shared_memory(problem)
+        return no_shared_memory(problem) or no_engine_order(problem)
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Raise every bound."""
@@ -36,7 +36,7 @@ class MakespanCpsat(CpsatMethod):
         """Return None without contiguity and memory that ops share."""
         if problem.contiguity is not Contiguity.NONE:
             return f"its makespan model does not keep parts {problem.contiguity}; use contiguity none"
-        return no_shared_memory(problem)
+        return no_shared_memory(problem) or no_engine_order(problem)
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Refute limits below the best makespan."""
@@ -63,8 +63,11 @@ class MakespanLocalSearch(Method):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
+        from placekit.solvers.makespan.search.engine_order import search_engine_order
         from placekit.solvers.makespan.search.local_search import search_makespan
 
         offer_single_devices(run)
         raise_bounds_at_once(run)
+        if no_engine_order(run.problem) is not None:
+            return search_engine_order(run, self.params)
         return search_makespan(run, self.params)

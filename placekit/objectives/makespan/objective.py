@@ -15,8 +15,8 @@ ready when all its inputs have arrived on its device; the objective is the lates
 
 **Which ready op a device starts.** A placement that carries steps (`Placement.step_of_op`) is run in their order: every
 device starts its ops by (step, topological position), each as soon as the device is free and the op is ready. Devices
-whose orders wait for each other are a violation (``"order"``). Without steps a device never idles while it has a ready
-op, and starts, by `order`,
+whose orders wait for each other are a violation (``"order"``). Without steps, or with `steps` ``"none"``, a device
+never idles while it has a ready op, and starts, by `order`,
 
 - ``"fifo"``: the one that became ready first, ties by topological position: the convention of the simulators of
   Placeto and DOPPLER;
@@ -25,7 +25,8 @@ op, and starts, by `order`,
 
 At one moment all finishes and arrivals come before any start; an op of zero seconds makes a second round of the same
 moment. Topological positions are those of `OpGraph.order`. The optimum of a problem is over all placements *and* steps,
-so it does not depend on `order`.
+so it does not depend on `order`. Only with `steps` ``"none"``, for runtimes that take no order, it is over placements
+alone; the optimum over free orders is a lower bound of that.
 
 **Loads.** The load of a device is its busy time; its transfer time is the time that its own link spends on the tensors
 it sends and receives, every transfer counted on both sides, and the time of what it receives over direct links. The
@@ -43,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from placekit.objectives.makespan.simulate import Timeline
 
 _ORDERS = ("fifo", "upward-rank")
+_STEPS = ("runtime", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class Makespan(Objective):
         Which ready op a device starts when the placement carries no steps: ``"fifo"`` or ``"upward-rank"``.
     contention
         True if a device sends one transfer at a time.
+    steps
+        ``"runtime"`` if the runtime follows the steps of a placement; ``"none"`` if it takes none, and starts ready ops
+        by `order`.
     """
 
     name: ClassVar[str] = "makespan"
@@ -80,10 +85,25 @@ class Makespan(Objective):
 
     order: Literal["fifo", "upward-rank"] = "fifo"
     contention: bool = False
+    steps: Literal["runtime", "none"] = "runtime"
 
     def __post_init__(self) -> None:
-        if self.order not in _ORDERS:
-            raise InvalidProblemError(f"makespan: order is {self.order!r}; it must be one of {', '.join(_ORDERS)}")
+        for name, known in (("order", _ORDERS), ("steps", _STEPS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise InvalidProblemError(f"makespan: {name} is {value!r}; it must be one of {', '.join(known)}")
+
+    @property
+    def free_order(self) -> Makespan:
+        """Return the objective with a runtime that follows steps."""
+        return self if self.steps == "runtime" else replace(self, steps="runtime")
+
+    def identity(self) -> dict[str, Any]:
+        """Return the variant; `steps`, which came later, only if it is not the default."""
+        values = self.to_dict()
+        if self.steps == "runtime":
+            del values["steps"]
+        return values
 
     def score(
         self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None
@@ -102,7 +122,7 @@ class Makespan(Objective):
         from placekit.objectives.makespan.simulate import simulate, simulate_fifo, simulate_steps
 
         instance = instance_of(problem)
-        if step_of_op is not None:
+        if step_of_op is not None and self.steps == "runtime":
             return simulate_steps(instance, device_of_op, step_of_op, has_contention=self.contention)
         if self.order == "fifo":
             return simulate_fifo(instance, device_of_op, has_contention=self.contention)
@@ -126,9 +146,11 @@ class Makespan(Objective):
         return np.ones(platform.num_devices, dtype=np.bool_)
 
     def batch_score(self, problem: Problem) -> BatchScore:
-        """Return the compiled form for batches, each placement in the better of two orders."""
-        from placekit.objectives.makespan.orders import BestOrder
+        """Return the compiled form for batches, each placement in the better of two orders, or by the one rule."""
+        from placekit.objectives.makespan.orders import BestOrder, EngineOrder
 
+        if self.steps == "none":
+            return EngineOrder(problem, self.order, has_contention=self.contention)
         return BestOrder(problem, self.order, has_contention=self.contention)
 
     def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:

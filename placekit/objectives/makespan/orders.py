@@ -8,7 +8,8 @@ after an op, at the times and transfers of those very devices,
 
 with :math:`c = 0` on one device: the upward rank of HEFT (equation 8 of Topcuoglu et al. 2002) without its means over
 devices. Starting the ready op of the largest rank is the second order tried. Methods that choose devices only, as
-learned placers and random search do, are scored by the better of both, and answer with its steps.
+learned placers and random search do, are scored by the better of both, and answer with its steps; where the runtime
+takes no steps, by the objective's rule alone.
 """
 
 from __future__ import annotations
@@ -90,6 +91,42 @@ def best_order_batch(instance, devices, priority, rule, has_contention, makespan
         makespan[row] = min(ruled, ranked)
 
 
+def rule_of(instance: MakespanInstance, order: str) -> tuple[int, NDArray[np.float64]]:
+    """Return the rule of `dispatch` for an order of the objective, and the priorities ``[V]`` that it reads."""
+    return (BY_PRIORITY, -mean_upward_rank(instance)) if order == "upward-rank" else (FIFO, np.empty(0))
+
+
+class EngineOrder:
+    """Scores placements of a makespan problem by the rule of an engine that takes no steps.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    order
+        The rule, as in the objective.
+    has_contention
+        True if a device sends one transfer at a time.
+    """
+
+    def __init__(self, problem: Problem, order: str, *, has_contention: bool) -> None:
+        self._problem, self._has_contention = problem, has_contention
+        self._instance: MakespanInstance = instance_of(problem)
+        self._rule, self._priority = rule_of(self._instance, order)
+
+    def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return makespans ``[B]`` in seconds of `placements` ``[B, num_ops]``."""
+        rows = np.atleast_2d(np.require(placements, np.int64, ["C", "W"]))
+        start, finish = np.empty((2, rows.shape[1]))
+        step = np.empty(rows.shape[1], dtype=np.int64)
+        rest = self._priority, self._rule, self._has_contention, start, finish, step
+        return np.array([dispatch(self._instance, row, *rest) for row in rows])
+
+    def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
+        """Return the placement, without steps."""
+        return Placement.of(self._problem, device_of_op)
+
+
 class BestOrder:
     """Scores placements of a makespan problem in the better of two orders.
 
@@ -117,9 +154,7 @@ class BestOrder:
         self._problem = problem
         self._instance: MakespanInstance = instance_of(problem)
         self._has_contention = has_contention
-        self._rule, self._priority = FIFO, np.empty(0)
-        if order == "upward-rank":
-            self._rule, self._priority = BY_PRIORITY, -mean_upward_rank(self._instance)
+        self._rule, self._priority = rule_of(self._instance, order)
 
     def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return makespans ``[B]`` in seconds of `placements` ``[B, num_ops]``, each in its better order."""

@@ -36,6 +36,7 @@ class Lift:
     # translates a placement of this problem to the other one; None if that is impossible
     down: Callable[[Placement], Placement | None] = as_it_is
     is_bound: bool = False  # True if the other problem is a relaxation, so that its bounds hold for this one
+    names_bound: str = ""  # what is added to the names of such bounds
     certifies: bool = True  # True if a certificate of such a bound is also a certificate for this problem
     is_exact: bool = False  # True if both problems have the same optimum, so that both stop at the same gap
 
@@ -121,7 +122,8 @@ class LiftedRun(Run):
         """Raise the bound here, and in the outer run if the bound holds there."""
         super().raise_bound(bound, name, certificate, tolerance=tolerance)
         if self.lift.is_bound:
-            self.outer.raise_bound(bound, name, certificate if self.lift.certifies else None, tolerance=tolerance)
+            proof = certificate if self.lift.certifies else None
+            self.outer.raise_bound(bound, name + self.lift.names_bound, proof, tolerance=tolerance)
 
     def prove_infeasible(self, *violations: Violation, certificate: Certificate | None = None) -> StopReason:
         """Record that nothing is feasible here, and in the outer run if that follows."""

@@ -8,6 +8,10 @@ Without pools: :mod:`placekit.solve.lifting.without_pools`; without direct links
 2. If the best placement of the relaxation does not fit, the method works again with smaller devices. Each device loses
    the bytes that the ops of that placement share. Bounds found there are dropped.
 3. If nothing fits then, every block counts for its first op.
+
+Where the runtime takes no order of ops (`Objective.free_order`), a method that plans one works on the relaxation in
+which the runtime does. Its placements are scored by the runtime's own rule, and its bounds say that they are of free
+orders.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from placekit.objectives.evaluate import evaluate
 from placekit.solve.lifting.lift import Lift, LiftedRun, left_s, reason_of, resumed
 from placekit.solve.lifting.without_links import run_without_links, without_links
 from placekit.solve.lifting.without_pools import without_pools, work_without_pools
-from placekit.solve.method import Method, Run
+from placekit.solve.method import Method, Run, no_engine_order
 from placekit.solve.stop import StopReason
 
 SHARE = 0.5
@@ -33,15 +37,17 @@ TRIES = 3
 """Number of times that devices are made smaller."""
 KEY = "without shared memory"
 """Key of the last run on the relaxation in `Run.parts`."""
+FREE_ORDERS = "of free orders"
+"""Key of the last run in which the runtime follows steps, and what is added to the names of bounds from there."""
 
 
 def why_not(method: Method, problem: Problem) -> str | None:
     """Explain in a sentence why `method` cannot work on `problem`, nor on a relaxation; None if the method can."""
     problem = without_pools(problem)
     reason = method.supports(problem)
-    if reason is None or not (problem.has_direct_links or problem.has_tight_blocks):
+    if reason is None or not _can_relax(problem):
         return reason
-    return None if _relaxing(method, problem) is not None else method.supports(_without_both(problem))
+    return None if _relaxing(method, problem) is not None else method.supports(_without_all(problem))
 
 
 def knows_links(method: Method, problem: Problem) -> bool:
@@ -57,13 +63,12 @@ def work(method: Method, run: Run) -> StopReason:
     problem = run.problem
     if problem.platform.pools and not (method.knows_pools(problem) and method.supports(problem) is None):
         return work_without_pools(method, run, work)
-    has_nothing_to_relax = not (problem.has_direct_links or problem.has_tight_blocks)
-    if has_nothing_to_relax or method.supports(problem) is None:  # which can take long: whoever chose it has asked
+    if not _can_relax(problem) or method.supports(problem) is None:  # which can take long: whoever chose it has asked
         return method.run(run)
     relaxing = _relaxing(method, problem)
     if relaxing is None:
         raise UnsupportedProblemError(
-            f"method {method.name!r} cannot solve {problem!r}: {method.supports(_without_both(problem))}"
+            f"method {method.name!r} cannot solve {problem!r}: {method.supports(_without_all(problem))}"
         )
     return relaxing(run)
 
@@ -74,11 +79,27 @@ def _relaxing(method: Method, problem: Problem) -> Callable[[Run], StopReason] |
         return partial(_work_without_shared_memory, method)
     if problem.has_direct_links and why_not(method, without_links(problem)) is None:
         return lambda run: reason_of(run, work(method, run_without_links(run)))
+    if no_engine_order(problem) is not None and why_not(method, _with_free_order(problem)) is None:
+        return lambda run: reason_of(run, work(method, run_with_free_order(run)))
     return None
 
 
-def _without_both(problem: Problem) -> Problem:
-    return _without_shared_memory(without_links(problem))
+def _can_relax(problem: Problem) -> bool:
+    return problem.has_direct_links or problem.has_tight_blocks or no_engine_order(problem) is not None
+
+
+def _without_all(problem: Problem) -> Problem:
+    return _with_free_order(_without_shared_memory(without_links(problem)))
+
+
+def _with_free_order(problem: Problem) -> Problem:
+    return problem.replace(objective=problem.objective.free_order)
+
+
+def run_with_free_order(run: Run) -> Run:
+    """Return a run in which placements may say the order of ops, and which passes on placements and bounds."""
+    lift = Lift(_with_free_order(run.problem), is_bound=True, names_bound=f" {FREE_ORDERS}")
+    return resumed(run, FREE_ORDERS, lambda: LiftedRun(run, lift))
 
 
 def _work_without_shared_memory(method: Method, run: Run) -> StopReason:

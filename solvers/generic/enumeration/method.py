@@ -194,7 +194,7 @@ def _offer(run: Run, branch: _Branch, places: Beginnings, values: NDArray[np.flo
             return
         device, slot = items.expand(row)
         step = slot if isinstance(problem.objective, OffloadLatency) and items.slot_of_place.any() else None
-        if isinstance(problem.objective, Makespan):
+        if isinstance(problem.objective, Makespan) and problem.objective.steps == "runtime":
             instance = instance_of(problem)
             most_s = _most_s(run)
             with interpreted(instance.num_ops <= FEW_OPS):

@@ -31,7 +31,7 @@ from placekit.objectives.makespan.ranks import (
     mean_transfer_s,
     mean_upward_rank,
 )
-from placekit.solve.method import Method, Run, no_shared_memory
+from placekit.solve.method import Method, Run, no_engine_order, no_shared_memory
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.generic.repair import relieve_memory
@@ -60,7 +60,7 @@ class ListScheduler(Method):
         """
         if problem.contiguity is not Contiguity.NONE:
             return f"it does not look at contiguity {problem.contiguity}"
-        return no_shared_memory(problem)
+        return no_shared_memory(problem) or no_engine_order(problem)
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:
         """Make the schedule."""

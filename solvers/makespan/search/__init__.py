@@ -5,4 +5,5 @@
 - `clusters`: the same problem with ops that stay together
 - `incumbent`: the best schedule, and cycles and sweeps of annealing over it
 - `anneal`, `proposals`, `moves`, `trial`, `walk`: one annealing: proposals, their trial, and undoing them
+- `engine_order`: annealing of placements alone, for engines that take no order
 """
