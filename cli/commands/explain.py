@@ -148,7 +148,7 @@ def _moves(found: Explanation) -> list[str]:
     if best.change_s < 0:
         first = f"A single move would help: {_moved(best)} ({scored})."
     elif best.change_s == 0:
-        first = f"The move that hurts least costs nothing: {_moved(best)} ({scored})."
+        first = f"Other placements are equal; the move that hurts least costs nothing: {_moved(best)} ({scored})."
     else:
         first = f"Every {every} hurts; the least: {_moved(best)} ({scored})."
     lines = [first, *(f"next: {_moved(move)}" for move in found.moves[1:])]

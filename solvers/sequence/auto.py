@@ -23,6 +23,7 @@ from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Turn, run_stages
+from placekit.solvers.sequence.ties import settle_ties
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
@@ -53,6 +54,8 @@ FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 """Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
 
 
+TIES_SHARE = 0.05
+"""Share of a time limit that is left to choose among equal placements."""
 STARTS_SHARE = 0.1
 """Share of the time that what an answer is never worse than may take."""
 AT_ONCE = (Turn("single", "everything on one device"), Turn("greedy", "a start in linear time"))
@@ -87,7 +90,8 @@ class Auto(Method):
         raise_bounds_at_once(run)
         account: list[dict[str, Any]] = []
         has_limit = run.remaining_s is not None
-        with run.limited_to(None if has_limit else DEFAULT_TIME_LIMIT_S):
+        limit_s = DEFAULT_TIME_LIMIT_S if run.remaining_s is None else (1 - TIES_SHARE) * run.remaining_s
+        with run.limited_to(limit_s):
             stages = to_the_end(plan(run.problem)) if has_limit else plan(run.problem)
             starts, stages = with_starts(run.problem, stages)
             if not has_numba() and stages[0] not in (CHAIN, EVERYTHING):
@@ -99,6 +103,8 @@ class Auto(Method):
             reason = run_stages(run, stages, account)
         if run.infeasible_because is None and reason is not StopReason.PROVED:
             offer_single_devices(run)  # too short a limit for the stages: never worse than what needs no search
+        if reason in (StopReason.PROVED, StopReason.FINISHED, StopReason.TIME):
+            settle_ties(run)
         return reason
 
 
