@@ -346,3 +346,12 @@ def test_steps_number_the_starts(makespan: pk.Problem) -> None:
     instance, device = instance_of(makespan), [1, 1, 2, 1]
     for run in (simulate(instance, device, [0, 0, 0, 0]), simulate_fifo(instance, device)):
         assert run.step_of_op.tolist() == np.argsort(np.argsort(run.start_s, kind="stable")).tolist()
+
+
+def test_devices_that_are_allowed(makespan: pk.Problem) -> None:
+    """Where the kind supports all ops of a class, and no pin of one of them says otherwise."""
+    supported = np.array([[True, True], [True, True], [False, True], [True, True]])
+    costs = makespan.costs.replace(supported=supported)
+    problem = makespan.replace(costs=costs).pin({"a": "acc.0"}).colocate(["a", "b"]).colocate(["c", "d"])
+    alone, others = [False, True, False], [False, True, True]
+    assert instance_of(problem).allowed.tolist() == [alone, alone, others, others]

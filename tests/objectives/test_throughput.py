@@ -7,6 +7,7 @@ import pytest
 from oracle import objective
 
 import placekit as pk
+from placekit.objectives.throughput import samples_per_turn
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import objective as verified
 
@@ -53,3 +54,9 @@ def test_a_host_pays_the_transfer_times_of_its_kind(cpu_transfer_s: float, cpu_s
     found = pk.evaluate(problem, pk.Placement.of(problem, [0, 1, 1, 0]))
     assert found.device_loads[0].load_s == cpu_s
     assert verified(ExactProblem.of(problem), [0, 1, 1, 0]) == objective(problem, (0, 1, 1, 0)) == found.objective
+
+
+def test_a_member_that_needs_no_time_does_all() -> None:
+    """However short the others take; a device by itself finishes one sample while it finishes one."""
+    found = samples_per_turn(np.array([0.0, 0.5, 3.0, 0.0]), np.array([0, 0, 0, 3]))
+    assert found.tolist() == [1, np.inf, np.inf, 1]
