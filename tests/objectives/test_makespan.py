@@ -355,3 +355,20 @@ def test_devices_that_are_allowed(makespan: pk.Problem) -> None:
     problem = makespan.replace(costs=costs).pin({"a": "acc.0"}).colocate(["a", "b"]).colocate(["c", "d"])
     alone, others = [False, True, False], [False, True, True]
     assert instance_of(problem).allowed.tolist() == [alone, alone, others, others]
+
+
+def test_crossings_of_direct_links() -> None:
+    """The sender pays for every receiver behind the host; a receiver of a direct link pays for that link."""
+    platform = pk.Platform(
+        tuple(pk.Device(name, name[0]) for name in ("a0", "a1", "b", "c", "d")),
+        {kind: Link(1.0, np.inf) for kind in "abcd"},
+        (pk.DirectLink(0.1, np.inf, ("a", "a")), pk.DirectLink(0.2, np.inf, ("a", "b"))),
+    )
+    graph = pk.OpGraph.from_edges(list("uvwx"), [("u", "v"), ("u", "w"), ("u", "x")])
+    costs = pk.CostTable(
+        tuple("abcd"), np.ones((4, 4)), np.array([[1.0, 2.0, 3.0, 4.0]]), np.zeros(4),
+        direct_links=platform.direct_link_names, direct_time_s=np.array([[0.1, 0.2]]),
+    )  # fmt: skip
+    problem = pk.Problem(graph, platform, costs, pk.Makespan())
+    assert problem.objective.crossing_s(problem, 0, 0, [1, 2]) == {0: 0.0, 1: 0.1, 2: 0.2}
+    assert problem.objective.crossing_s(problem, 0, 0, [2, 3, 4]) == {0: 2.0, 2: 0.2, 3: 3.0, 4: 4.0}

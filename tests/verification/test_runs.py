@@ -11,6 +11,7 @@ import placekit as pk
 from placekit.model.contiguity import Contiguity
 from placekit.objectives import SerialLatency, Throughput
 from placekit.verification.exact import ExactProblem
+from placekit.verification.ideals import IdealProgram
 from placekit.verification.runs import RunProgram, runs_below
 
 
@@ -40,6 +41,14 @@ def test_bytes_are_rounded_to_the_side_of_the_proof() -> None:
         held = sum(exact.memory[op] for op in group)
         assert less << down.shift <= held <= more << up.shift
         assert less < more
+
+
+def test_ideals_round_bytes_as_runs_do() -> None:
+    """2^53 + 2 bytes in units of 2^5."""
+    exact = ExactProblem.of(line([2.0**53 + 2, 2.0**53 + 2, 2.0**53 + 2], 2.0**54 + 4))
+    for rounds_up, units in ((False, 2**48), (True, 2**48 + 1)):
+        program = IdealProgram(exact, [set(), {0}, {1}], [0, 1, 2], Fraction(10), rounds_up=rounds_up)
+        assert program.memory == [units] * 3
 
 
 def test_a_value_is_excluded_exactly() -> None:
