@@ -141,6 +141,8 @@ def test_ideals_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reaches_below(ExactProblem.of(AND_BACK), Fraction(100)) is False
     exact = ExactProblem.of(CHAIN)
     assert [reaches_below(exact, Fraction(below)) for below in ("2.4", "2.6", "4.1")] == [False, True, True]
+    even = small(LOAD, [[1]] * 2, "ab", counts=(2,), move_s=1, contiguity="acyclic")  # 2 s in any way
+    assert [reaches_below(ExactProblem.of(even), Fraction(below)) for below in ("2", "2.1")] == [False, True]
     overlap = ExactProblem.of(CHAIN.replace(objective=pk.Throughput(overlap=True)))
     assert [reaches_below(overlap, Fraction(below)) for below in ("1.9", "2.1")] == [False, True]
     for below in (0, -1):
