@@ -23,6 +23,8 @@ FOLDER = Path(os.environ.get("LLAMA_CPP", ROOT / ".llama.cpp")) / "build" / "bin
 needs_llama = pytest.mark.skipif(
     not (FOLDER / "llama-server").is_file(), reason=f"llama.cpp is not built in {FOLDER}: make llama"
 )
+BOUND = ("setpriv", "--pdeathsig", "KILL")
+"""Before a program that ends with this process, however that ends: servers of devices spin."""
 LOADED = "listening on http://"
 
 
@@ -49,7 +51,17 @@ def rpc_servers(threads: Sequence[int]) -> Iterator[list[str]]:
         for at, count in enumerate(threads):
             pinned = ",".join(str(cores[(at + each) % len(cores)]) for each in range(count))
             port = free_port()
-            words = ["taskset", "-c", pinned, str(FOLDER / "ggml-rpc-server"), "-H", "127.0.0.1", "-p", str(port)]
+            words = [
+                *BOUND,
+                "taskset",
+                "-c",
+                pinned,
+                str(FOLDER / "ggml-rpc-server"),
+                "-H",
+                "127.0.0.1",
+                "-p",
+                str(port),
+            ]
             started.append(
                 subprocess.Popen(
                     [*words, "-t", str(count)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -103,7 +115,17 @@ def start_line(line: str, folder: Path, seconds: float = 120) -> Loaded:
     program, *arguments = shlex.split(line)
     assert program == "llama-server"
     log = folder / "server.log"
-    words = [str(FOLDER / program), *arguments, "--host", "127.0.0.1", "--port", str(free_port()), "-v", "--no-warmup"]
+    words = [
+        *BOUND,
+        str(FOLDER / program),
+        *arguments,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(free_port()),
+        "-v",
+        "--no-warmup",
+    ]
     with log.open("w") as file:
         process = subprocess.Popen(words, cwd=folder, stdout=file, stderr=file, start_new_session=True)
         try:
@@ -121,7 +143,7 @@ def start_line(line: str, folder: Path, seconds: float = 120) -> Loaded:
 def run(program: str, *arguments: str, seconds: float = 300) -> str:
     """Run a program of llama.cpp to its end, and return what it prints."""
     process = subprocess.Popen(
-        [str(FOLDER / program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [*BOUND, str(FOLDER / program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
     try:

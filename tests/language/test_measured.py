@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_models import Shape, write_model
 
 import placekit as pk
 from placekit.cost_models.sheets.cards import LLAMA_CPP
@@ -15,12 +17,14 @@ from placekit.language.description import ModelDescription
 from placekit.language.planning.given import Split, given_report
 from placekit.language.planning.measured import read_bench, with_measured
 from placekit.language.read import read_description
+from placekit.language.runtimes.rpc import as_one_machine
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task
 from placekit.model.errors import PlacekitError
-from placekit.model.platform import Platform
+from placekit.model.platform import Device, Platform
 
 MODEL = read_description("llama3-8b", {}, "int4")
+BENCH = Path(__file__).parent / "llama_bench"
 TESTS = {"prompt": (512, 0, 7000.5), "generated": (0, 128, 150.25)}
 
 
@@ -109,3 +113,24 @@ def test_files_that_cannot_be_used_are_told_in_one_line(tmp_path: Path, text: st
         with_measured(costs, platform, [str(tmp_path / "b.json")], MODEL)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_files_that_llama_bench_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build 11434, a model of 2.8 MB on a server of devices and on the processor: both speeds come back."""
+    pytest.importorskip("gguf")
+    monkeypatch.chdir(tmp_path)
+    model = read_description(str(write_model(tmp_path / "dense.gguf", Shape())))
+    remote = Platform((Device("CPU", "cpu", is_host=True), Device("RPC[127.0.0.1:50071]", "cpu-core-f32")))
+    platform = as_one_machine(remote)
+    costs = pk.Analytic.from_platform_file(platform)
+    platform = costs.with_links(platform)
+    files = [str(BENCH / "device.json"), str(BENCH / "host.jsonl")]
+    found = with_measured(costs, platform, files, model)
+    assert list(found.told) == ["cpu", "cpu-core-f32"]
+    for split, path in ((Split(0, (8,)), files[0]), (Split(8, (), has_head_on_host=True), files[1])):
+        for test in read_bench(path):
+            serving = Serving(test.n_prompt, test.n_gen, chunk=512)
+            own = found.costs.for_kinds(platform.kinds)
+            task = decoder_task(model, serving, platform, partial(own.cost_table, platform=platform))
+            seconds = given_report(task, split).request_s
+            assert (test.n_prompt or test.n_gen) / seconds == pytest.approx(test.avg_ts, rel=1e-9)

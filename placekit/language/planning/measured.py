@@ -129,12 +129,14 @@ def with_measured(
             kind = _measured_device(row, machine, name if has_name else None, where).kind
             rows.setdefault(kind, []).append((where, row))
     specs, told = dict(costs.spec_of_kind(machine)), {}
-    for kind, found in rows.items():
+    hosts = {device.kind for device in machine.devices if device.is_host}
+    # hosts first: they look up embeddings for the others
+    for kind, found in sorted(rows.items(), key=lambda each: each[0] not in hosts):
         prompt = _chosen([each for each in found if each[1].n_prompt and not each[1].n_gen], "n_prompt")
         generated = _chosen([each for each in found if each[1].n_gen and not each[1].n_prompt], "n_gen")
         chosen = {"prompt": prompt, "generated": generated}
         tests = {
-            what: _Test.of(costs, machine, kind, *each, _model_of(each[1], each[0], planned))
+            what: _Test.of(replace(costs, specs=specs), machine, kind, *each, _model_of(each[1], each[0], planned))
             for what, each in chosen.items()
             if each
         }
