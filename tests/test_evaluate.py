@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import placekit as pk
 from placekit.model.errors import InvalidProblemError
+from placekit.objectives.evaluate import DeviceLoad
 
 
 def place(problem: pk.Problem, devices: str) -> pk.Placement:
@@ -129,6 +132,17 @@ def test_foreign_placement_is_refused(diamond: pk.Problem) -> None:
     """A placement of other ops is an error, not a score."""
     with pytest.raises(InvalidProblemError, match=r"the placement is of 1 ops on cpu\.0"):
         pk.evaluate(diamond, pk.Placement(("a",), ("cpu.0",), np.array([0])))
+    for names in ("bcde", "1234"):
+        with pytest.raises(InvalidProblemError, match="the placement is of 4 ops"):
+            pk.evaluate(diamond, pk.Placement(tuple(names), diamond.platform.device_names, np.zeros(4, dtype=int)))
+
+
+def test_weights_are_what_is_neither_activation_nor_queue() -> None:
+    """Not known where activations are not."""
+    load = DeviceLoad("a", "k", 1.0, 1.0, 0.0, 10.0, None, 1, activation_bytes=3.0, queue_bytes=2.0)
+    assert load.weight_bytes == 5
+    assert replace(load, queue_bytes=None).weight_bytes == 7
+    assert replace(load, activation_bytes=None).weight_bytes is None
 
 
 def test_a_method_may_settle_on_less_than_the_judge_s_best(diamond: pk.Problem) -> None:

@@ -286,6 +286,7 @@ FORGED_DIRECTIONS: dict[str, tuple[pk.Problem, Directions, str]] = {
     # 11 s of 1 s, each: a pays on q, which comes first
     "an edge against its direction": (ACROSS, directions(None, ((1, 0, 10.0),)), "1 -> 0 has no price 10.0"),
     "a negative price": (ACROSS, directions(None, ((0, 1, -10.0),)), "0 -> 1 has no price -10.0"),
+    "a price a little below 0": (ACROSS, directions(None, ((0, 1, -0.5),)), "0 -> 1 has no price -0.5"),
     "no number": (ACROSS, directions(None, ((0, 1, math.nan),)), "0 -> 1 has no price nan"),
     "an endless price": (ACROSS, directions(None, ((0, 1, math.inf),)), "0 -> 1 has no price inf"),
     "a profile for both": (ACROSS, directions(None, (), of=prices([0.5], profile=(0, 0))), "profiles of their own"),
