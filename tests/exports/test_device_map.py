@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.exports.blocks import block_placement
 from placekit.exports.device_map import device_map
 from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.source import TorchSource
@@ -200,3 +201,10 @@ def test_transformers_loads_what_llm_placed(
     )
     tokens = torch.tensor([[1, 7, 99, 42]])
     assert torch.equal(loaded(tokens).logits, model(tokens).logits)
+
+
+def test_blocks_run_from_0_without_a_gap() -> None:
+    """A runtime counts blocks, and would take another one for the second."""
+    for names in (["h.0", "h.2"], ["h.1", "h.2"]):
+        with pytest.raises(UnsupportedProblemError, match=r"its blocks are numbered . to 2 with gaps"):
+            block_placement(pk.OpGraph.from_edges(names, [(names[0], names[1])]))

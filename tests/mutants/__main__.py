@@ -25,6 +25,7 @@ TESTS = {
     "placekit/objectives": [
         "tests/objectives",
         "tests/test_evaluate.py",
+        "tests/test_teams.py",
         "tests/verification/test_judge.py",
         "tests/verification/test_random_problems.py",
     ],
