@@ -242,7 +242,7 @@ def test_of_equal_plans_one_is_even_or_on_one_device(limit: float | None) -> Non
     graph = pk.OpGraph.from_edges(names, itertools.pairwise(names))
     costs = pk.CostTable(("gpu",), np.ones((32, 1)), np.zeros((31, 1)), np.ones(32))
     platform = pk.Platform.of(gpu=2, memory_bytes={"gpu": limit} if limit else None)
-    problem = pk.Problem(graph, platform, costs, pk.SerialLatency(), "acyclic")
+    problem = pk.Problem(graph, platform, costs, pk.SerialLatency(), pk.Contiguity.ACYCLIC)
     result = solve(problem, "chain")
     assert result.placement is not None
     assert result.objective == 32.0
@@ -258,9 +258,11 @@ def test_of_equal_plans_the_fullest_device_is_the_emptiest(objective: pk.Objecti
         names = [f"block{i}" for i in range(6)]
         graph = pk.OpGraph.from_edges(names, itertools.pairwise(names))
         moves = rng.integers(0, 2, (5, 2)).astype(float)
-        costs = pk.CostTable(("cpu", "gpu"), rng.integers(1, 4, (6, 2)).astype(float), moves, rng.integers(1, 4, 6))
+        times, held = (rng.integers(1, 4, shape).astype(float) for shape in ((6, 2), 6))
+        costs = pk.CostTable(("cpu", "gpu"), times, moves, held)
         limits = {"cpu": float(rng.integers(8, 14)), "gpu": float(rng.integers(6, 10))}
-        problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=2, memory_bytes=limits), costs, objective, "acyclic")
+        platform = pk.Platform.of(cpu=1, gpu=2, memory_bytes=limits)
+        problem = pk.Problem(graph, platform, costs, objective, pk.Contiguity.ACYCLIC)
         result = solve(problem, "chain")
         if result.placement is None:
             continue

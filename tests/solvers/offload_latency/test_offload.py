@@ -155,7 +155,9 @@ def problem_of_equals(seed: int, least: float) -> pk.Problem:
     times[rng.random(num_ops) < 0.2] = least
     moves = np.floor(np.stack([np.zeros(graph.num_tensors), 3 * rng.random(graph.num_tensors)], axis=1))
     kinds = ("cpu", "acc") if hosts else ("acc",)
-    costs = pk.CostTable(kinds, times[:, -len(kinds) :], moves[:, -len(kinds) :], rng.integers(0, 4, num_ops))
+    costs = pk.CostTable(
+        kinds, times[:, -len(kinds) :], moves[:, -len(kinds) :], rng.integers(0, 4, num_ops).astype(float)
+    )
     colours = np.where(rng.random(num_ops) < 0.2, 0, np.arange(1, num_ops + 1))
     return pk.Problem(graph, platform, costs, pk.OffloadLatency(), colocation=colours)
 
