@@ -163,7 +163,8 @@ def _from_model(
         costs = kept.costs.for_kinds(platform.kinds)
     else:
         # machines in a line are not here to be measured
-        costs = cost_table(source, platform, options.costs or ("analytic" if options.platform.line.is_given else None))
+        unmeasured = "analytic" if options.platform.line.is_given else None
+        costs = cost_table(source, platform, unmeasured if options.costs is None else options.costs)
     return source.problem(platform, costs, **chosen).pin(pins), model_facts(source)
 
 

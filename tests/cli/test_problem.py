@@ -108,7 +108,7 @@ def test_what_needs_no_measuring_is_said_before(
         ("model.safetensors", "openvino.convert_model(module"),
         ("model.tflite", "OpenVINO converts it"),
         ("model.keras", "SavedModel"),
-        ("model.xyz", "it reads .xml, .onnx, .pt2, .json, .toml and .txt\n"),
+        ("model.xyz", "it reads .xml, .onnx, .pt2, .json, .toml, .graphml, .txt\n"),
     ],
 )
 def test_other_files_are_refused_with_the_way_to_convert_them(call: Call, tmp_path: Path, name: str, says: str) -> None:

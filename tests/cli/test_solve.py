@@ -305,7 +305,7 @@ def test_reading_a_problem_file_is_part_of_the_limit_and_so_is_writing(
         limits_s.append(given["stop"].time_limit_s)
         return solve(problem, method, **given)
 
-    monkeypatch.setattr("placekit.cli.inputs.task.read_problem", read_slowly)
+    monkeypatch.setattr("placekit.io.files.problem_json.read_problem", read_slowly)
     monkeypatch.setattr("placekit.cli.commands.solve.solve_problem", solve_within)
     monkeypatch.setattr("placekit.cli.commands.solve.WRITE_S_PER_OP", 5.0)
     num_ops = read_problem(diamond_file).graph.num_ops

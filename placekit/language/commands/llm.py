@@ -146,16 +146,12 @@ class LlmOptions:
     pins: PinOption = None
     measured: list[str] | None = option(
         None,
-        "Rates by llama-bench -o json of a device; DEVICE=FILE.",
+        "Rates of llama-bench -o json, or DEVICE=FILE.",
         "FILE",
         panel=PLATFORM,
     )
-    costs: str | None = option(None, "analytic, or aiconfigurator[:VERSION] for servers.", "NAME", panel=PLATFORM)
-    line: str | None = option(
-        None,
-        "A launch line, or a file with one: where it puts the model, whether it loads, and the best instead.",
-        "LINE",
-    )
+    costs: str | None = option(None, "analytic, or aiconfigurator[:VERSION].", "NAME", panel=PLATFORM)
+    line: str | None = option(None, "Your launch line, or its file: how good it is.", "LINE", panel=COMMON)
     numbers: DecoderNumbers = field(default_factory=DecoderNumbers)
     weights: WeightChoice = field(default_factory=WeightChoice)
     requests: ServingOptions = field(default_factory=ServingOptions)
