@@ -20,7 +20,7 @@ SIDEWAYS = {("cost_models", "runtime")}
 _TABLES = re.compile(r"(<!-- rooms -->\n).*?(\n<!-- end of the rooms -->)", re.DOTALL)
 _BOXES = re.compile(r"(<!-- rooms -->\n).*?(<!-- end of the rooms -->\n)", re.DOTALL)
 _WIDTH, _HEIGHT, _GAP, _TOP, _BOTTOM = 440, 22, 8, 36, 400
-"""Of the picture: pixels of the left half, of a box and between boxes, and where the rows begin and end."""
+"""Sizes of the picture: pixels of the left half, of a box and between boxes, and where the rows begin and end."""
 
 
 def modules() -> dict[str, Path]:

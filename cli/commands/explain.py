@@ -35,7 +35,7 @@ from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import relative_gap
 
 EXPLAINED = {"training-plan": "placekit.training.commands.shown:explain_training"}
-"""What explains files of a product, by their kind."""
+"""Functions that explain files of a product, by their kind."""
 
 
 def explain(

@@ -258,9 +258,9 @@ _WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
     "netron": _to_netron,
     "model-explorer": _to_model_explorer,
 }
-"""What writes beside the records of runtimes."""
+"""Writers beside the records of runtimes."""
 _SERIAL = {"onnxruntime": "onnxruntime", "device-map": "accelerate"}
-"""What runs one part of the model after another, by what writes for it."""
+"""Programs that run one part of the model after another, by their writer."""
 
 
 def _writer(to: str) -> Callable[[_Placed], _Written]:

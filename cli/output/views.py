@@ -69,7 +69,7 @@ class View:
 
 _TRAINING = "placekit.training.commands.shown"
 VIEWED = {"training-plan": f"{_TRAINING}:view_plan", "training-problem": f"{_TRAINING}:view_training"}
-"""What makes a view of files of a product, by their kind."""
+"""Makers of views of files of a product, by their kind."""
 
 
 def view_file(path: Path) -> View:

@@ -1,4 +1,4 @@
-"""What a plan loses where the runtime takes no order of ops."""
+"""Loss of a plan where the runtime takes no order of ops."""
 
 from __future__ import annotations
 
