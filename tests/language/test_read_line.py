@@ -98,6 +98,7 @@ def test_stages_of_servers(line: str, counts: list[int]) -> None:
         ("llama-server -m x -ngl 9 -ts a,1", "a share that is no number"),
         ("llama-server -m x -ngl 9 -dev CUDA7", "--device CUDA7: devices are CUDA0, CUDA1"),
         ("llama-server -m x -ngl 9 --rpc desk:50052", "no device is at this address"),
+        ("vllm serve x -tp two", "--tensor-parallel-size 'two': it is a whole number"),
         ("vllm serve x -pp 3", "3 ranks on devices 0,1; there are 2"),
         ("VLLM_PP_LAYER_PARTITION=20,20 vllm serve x -pp 2", "40 blocks; the model has 32"),
         ("VLLM_PP_LAYER_PARTITION=32 vllm serve x -pp 2", "it has the blocks of 2 stages"),
@@ -132,3 +133,13 @@ def test_runtimes_without_a_reader_are_named() -> None:
     assert RUNTIMES["tensorrt-llm"].read is None
     with pytest.raises(PlacekitError, match="'trtllm-serve'"):
         parse_line("trtllm-serve x --pp_size 2", RUNTIMES.values())
+
+
+def test_the_best_is_sought_with_the_degree_of_the_line() -> None:
+    """A line with a team of two is no better than the best: teams of two are tried, though nobody asked for them."""
+    pair = pk.Platform.of(rtx4090=2, memory_bytes={"rtx4090": 24e9}, links={"rtx4090": pk.Link(2e-5, 2e10)})
+    read = pk.read_line("vllm serve x -tp 2", "llama3-8b", pair, precision="int4")
+    assert read.task.problem.platform.devices[0].member_names == ("rtx4090.0", "rtx4090.1")
+    assert {plan.task.problem.platform.devices[0].degree for plan in read.best.tried} == {1, 2}
+    assert read.gain is not None
+    assert read.gain >= 1 - 1e-9

@@ -22,6 +22,7 @@ from placekit.language.planning.offload import copied_s, is_offloaded
 from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
 from placekit.model.served import Served
 from placekit.objectives import SerialLatency
 from placekit.solvers.chain.method import Chain, chain_plan
@@ -72,6 +73,17 @@ def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | N
     )
     weights = np.where(hosted, 0.0, task.weight_bytes)
     return replace(task, problem=problem, weight_bytes=weights, hosted_blocks=num_blocks, hosted_bytes=held)
+
+
+def hosting(task: LanguageTask, num_blocks: int) -> LanguageTask:
+    """Return the task of `with_hosted_experts`.
+
+    Raises `InvalidProblemError`: the host lacks memory.
+    """
+    hosted = with_hosted_experts(task, num_blocks)
+    if hosted is None:
+        raise InvalidProblemError(f"the {task.hosted_layers} of {num_blocks} blocks do not fit into host memory")
+    return hosted
 
 
 def _on_cards(task: LanguageTask, table: CostTable, hosted: NDArray[np.bool_]) -> CostTable:

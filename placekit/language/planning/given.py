@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placekit.language.planning.experts import with_hosted_experts
+from placekit.language.planning.experts import hosting
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
@@ -60,11 +60,7 @@ def given_report(task: LanguageTask, split: Split) -> ServingReport:
     Raises `InvalidProblemError`: a split that is none of the model's, or experts that the host has no memory for.
     """
     if split.hosted_experts:
-        hosted = with_hosted_experts(task, split.hosted_experts)
-        if hosted is None:
-            held = f"{task.hosted_layers} of {split.hosted_experts} blocks"
-            raise InvalidProblemError(f"the {held} do not fit into host memory")
-        task = hosted
+        task = hosting(task, split.hosted_experts)
     return serving_report(task, given_placement(task, split))
 
 

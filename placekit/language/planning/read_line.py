@@ -9,7 +9,7 @@ from typing import Any
 from placekit.language.decoder import Decoder
 from placekit.language.description import ModelDescription
 from placekit.language.planning.answer import Answer
-from placekit.language.planning.experts import with_hosted_experts
+from placekit.language.planning.experts import hosting
 from placekit.language.planning.offload import with_offload
 from placekit.language.planning.plan import first_card
 from placekit.language.planning.planner import Planner
@@ -17,7 +17,7 @@ from placekit.language.planning.question import GivenModel, Search, Wishes
 from placekit.language.report import DeviceMemory, ServingReport, serving_report
 from placekit.language.runtimes import loadable
 from placekit.language.runtimes.record import Launch, Placed, Runtime
-from placekit.language.runtimes.typed import parse_line
+from placekit.language.runtimes.typed import parse_line, whole_number
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm
 from placekit.language.tensor_parallel import equal_teams
@@ -115,17 +115,23 @@ def read_line(
     asked = wishes or Wishes()
     planner = Planner.of(given, platform, runtime, asked, search or Search())
     options = dict(zip(launch.arguments[::2], launch.arguments[1::2], strict=True))
-    degree = int(options.get(runtime.options.get("degree", ""), "1"))
-    first = _task(planner, runtime, asked.served(runtime), degree)
+    option = runtime.options.get("degree", "")
+    degree = whole_number(option, options.get(option, "1"))
+    serving = asked.served(runtime)
+    first = _task(planner, runtime, serving, degree)
     assert runtime.read is not None
     served = runtime.read(runtime, launch, first.problem.graph, first.problem.platform).served
-    serving = asked.served(runtime)
     sequences = served.sequences or serving.sequences
     serving = Serving(
         serving.prompt, serving.generated, served.context or serving.context, sequences,
         min(asked.batch or sequences, sequences), served.chunk or serving.chunk,
     )  # fmt: skip
-    asked = replace(asked, serving=serving, cache_precision=served.cache_precision or asked.cache_precision)
+    asked = replace(
+        asked,
+        serving=serving,
+        cache_precision=served.cache_precision or asked.cache_precision,
+        degrees=tuple(sorted({*asked.degrees, degree})),  # the best is sought where the line is, too
+    )
     planner = replace(planner, wishes=asked)
     task = _task(planner, runtime, serving, degree)
     placed = runtime.read(runtime, launch, task.problem.graph, task.problem.platform)
@@ -148,11 +154,4 @@ def _with_rules(task: LanguageTask, runtime: Runtime, placed: Placed) -> Languag
     task = replace(task, overlaps_prompt=runtime.overlaps_prompt)
     kind = first_card(task, placed.placement)
     task = task if kind is None else with_offload(task, kind, runtime.offload_tokens)
-    if placed.served.hosted_blocks:
-        hosted = with_hosted_experts(task, placed.served.hosted_blocks)
-        if hosted is None:
-            raise InvalidProblemError(
-                f"{task.hosted_layers} of {placed.served.hosted_blocks} blocks do not fit into host memory"
-            )
-        task = hosted
-    return task
+    return hosting(task, placed.served.hosted_blocks) if placed.served.hosted_blocks else task

@@ -21,6 +21,7 @@ from placekit.exports.blocks import block_placement
 from placekit.language.runtimes.device_names import ADDRESS, buffer_names
 from placekit.language.runtimes.record import Launch, Placed, Runtime, Typed
 from placekit.language.runtimes.rpc import remote_devices
+from placekit.language.runtimes.typed import whole_number
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
@@ -81,7 +82,7 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
             f"without {options['blocks']} llama.cpp chooses it; llama-fit-params prints what it takes"
         )
     layers = blocks.num_blocks + 1
-    wanted = ALL_BLOCKS if offloaded in ("all", "-1") else _number(options["blocks"], offloaded)
+    wanted = ALL_BLOCKS if offloaded in ("all", "-1") else whole_number(options["blocks"], offloaded)
     devices = _devices(options, values, platform)
     active = min(wanted, layers) if devices else 0
     shares = _shares(values.get(options["split"]), devices, platform, options["split"])
@@ -95,15 +96,16 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
     front = homes[0] if host is None else host  # the embedding is in host memory, of which a platform may say nothing
     inside = np.array(homes)[np.maximum(number, 0)]
     place = np.where(number == BEFORE, front, np.where(number == BEHIND, homes[-1], inside))
-    sequences = _number(options["sequences"], values.get(options["sequences"], "1"))
-    context = _number(options["all_context"], values.get(options["all_context"], str(_CONTEXT)))
-    hosted = {name: _number(options[name], values.get(options[name], "0")) for name in ("hosted", "hosted_dense")}
+    sequences = whole_number(options["sequences"], values.get(options["sequences"], "1"))
+    context = whole_number(options["all_context"], values.get(options["all_context"], str(_CONTEXT)))
+    hosted = {name: whole_number(options[name], values.get(options[name], "0")) for name in ("hosted", "hosted_dense")}
     kind = values.get(options["cache_keys"], "f16")
     if kind not in PRECISIONS:
         raise UnsupportedProblemError(f"{options['cache_keys']} {kind} is not read; types are {', '.join(PRECISIONS)}")
     served = Served(
         runtime=runtime.name, context=context // max(sequences, 1), sequences=sequences,
-        chunk=_number(options["chunk"], values.get(options["chunk"], str(_CHUNK))), cache_precision=PRECISIONS[kind],
+        chunk=whole_number(options["chunk"], values.get(options["chunk"], str(_CHUNK))),
+        cache_precision=PRECISIONS[kind],
         hosted_blocks=min(max(hosted.values()), blocks.num_blocks), hosts_dense=hosted["hosted_dense"] > 0,
     )  # fmt: skip
     return Placed(graph, platform, Placement(graph.op_names, platform.device_names, place), served)
@@ -148,9 +150,3 @@ def _shares(told: str | None, devices: Sequence[int], platform: Platform, option
         total = np.float32(total + np.float32(each))
         sums.append(total)
     return [np.float32(each / total) for each in sums]
-
-
-def _number(option: str, told: str) -> int:
-    if not re.fullmatch(r"\d+", told):
-        raise InvalidProblemError(f"{option} {told!r}: it is a whole number from 0 on")
-    return int(told)

@@ -15,6 +15,7 @@ import numpy as np
 
 from placekit.exports.blocks import block_placement
 from placekit.language.runtimes.record import Launch, Placed, Runtime
+from placekit.language.runtimes.typed import whole_number
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
@@ -35,7 +36,7 @@ def read_server(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Plat
     """
     values, options = dict(pairwise(launch.arguments)), runtime.options
     stages, degree, replicas = (
-        _number(options[name], values.get(options[name], "1")) for name in ("stages", "degree", "replicas")
+        whole_number(options[name], values.get(options[name], "1")) for name in ("stages", "degree", "replicas")
     )
     if replicas > 1:
         raise UnsupportedProblemError(f"{options['replicas']} {replicas}: lines with replicas are not read")
@@ -44,7 +45,9 @@ def read_server(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Plat
     cards = [at for at, device in enumerate(platform.devices) if not device.is_host]
     flat = [(at, name) for at in cards for name in platform.devices[at].member_names]
     visible = next((told for name, told in launch.environment.items() if name.endswith("_VISIBLE_DEVICES")), None)
-    ranks = [_number("visible devices", each) for each in visible.split(",")] if visible else list(range(len(flat)))
+    ranks = (
+        [whole_number("visible devices", each) for each in visible.split(",")] if visible else list(range(len(flat)))
+    )
     if stages * degree > len(ranks) or max(ranks, default=0) >= len(flat):
         raise InvalidProblemError(
             f"the line has {stages * degree} ranks on devices {','.join(map(str, ranks))}; there are {len(flat)}"
@@ -60,7 +63,7 @@ def read_server(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Plat
         Placement(graph.op_names, platform.device_names, place),
         Served(
             runtime=runtime.name,
-            **{name: _number(options[name], told) for name, told in served.items() if told is not None},  # type: ignore[arg-type]
+            **{name: whole_number(options[name], told) for name, told in served.items() if told is not None},  # type: ignore[arg-type]
         ),
     )
 
@@ -78,9 +81,3 @@ def _counts(runtime: Runtime, told: str | None, num_blocks: int, stages: int) ->
     if sum(counts) != num_blocks:
         raise InvalidProblemError(f"{runtime.variable}={told}: {sum(counts)} blocks; the model has {num_blocks}")
     return counts
-
-
-def _number(option: str, told: str) -> int:
-    if not re.fullmatch(r"\d+", told):
-        raise InvalidProblemError(f"{option} {told!r}: it is a whole number from 0 on")
-    return int(told)

@@ -92,3 +92,13 @@ def _pairs(runtime: Runtime, words: list[str]) -> Iterator[tuple[str | None, str
             at += 1
         if word in known:
             yield known[word], value
+
+
+def whole_number(option: str, told: str) -> int:
+    """Return the value of an option that is a whole number.
+
+    Raises `InvalidProblemError`: it is none.
+    """
+    if not re.fullmatch(r"\d+", told):
+        raise InvalidProblemError(f"{option} {told!r}: it is a whole number from 0 on")
+    return int(told)
