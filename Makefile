@@ -8,6 +8,7 @@ SOLVES ?= 10000
 SEED ?= 0
 ROOM ?= placekit/verification
 MUTANTS ?= 100
+FIRST ?= 0
 PART ?=
 LLAMA_CPP ?= .llama.cpp
 ROOMS := placekit cost_models solvers learned benchmarks cli
@@ -152,8 +153,8 @@ fuzz: venv  ## SOLVES=10000 from SEED=0 of random problems by every method, all 
 	$(BIN)/python -m tests.fuzz.commands --minutes $(MINUTES) --seed $(SEED) || status=1; \
 	exit $$status
 
-mutants: venv  ## change MUTANTS=100 lines of ROOM=placekit/verification, drawn by SEED=0, one at a time, and print what no test notices
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(ROOM) --mutants $(MUTANTS) --seed $(SEED)
+mutants: venv  ## change MUTANTS=100 lines of ROOM=placekit/verification, drawn by SEED=0, one at a time, from the FIRST=0 on, and print what no test notices
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(ROOM) --mutants $(MUTANTS) --seed $(SEED) --first $(FIRST)
 
 kernels: venv  ## list the kernels that the methods need, for `compile` and the first call: placekit/kernels.json
 	$(BIN)/python tests/list_kernels.py

@@ -50,6 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("room", type=Path, help="folder or file that is changed, like placekit/verification")
     parser.add_argument("--mutants", type=int, default=100, help="mutants beside the removed raises (default: 100)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the draw to begin with: a run that was stopped goes on"
+    )
     parser.add_argument("--limit", type=float, default=SECONDS_PER_MUTANT, help="CPU seconds of each (default: 20)")
     parser.add_argument("--tests", nargs="+", type=Path, default=None, help="tests to run (default: those of the room)")
     given = parser.parse_args(arguments)
@@ -61,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     limit_s = max(given.limit, 2 * sum(seconds.values()))
     listed, tally = equivalents(), Counter[str]()
     quick = defaultdict[Path, list[str]](list)  # tests that noticed changes of each source
-    for mutant in draw(paths, given.mutants, given.seed):
+    for number, mutant in enumerate(draw(paths, given.mutants, given.seed)):
+        if number < given.first:
+            continue
         outcome = "equivalent" if (str(mutant.path), mutant.before, mutant.after) in listed else "killed"
         ran = tests_of_line(mutant.path, mutant.line, lines)
         files = [file for file in seconds if str(file) in ran] or list(seconds)
@@ -71,8 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
         tally["drawn"] += 1
         tally[outcome] += 1
         tally["rules"] += mutant.is_rule
-        if tally["drawn"] % 50 == 0:
-            print(f"{tally['drawn']} so far", file=sys.stderr)
+        if tally["drawn"] % 10 == 0:
+            print(f"go on with --first {number + 1}", file=sys.stderr)
     print(
         f"{tally['drawn']} drawn ({tally['rules']} of them removed rules), {tally['killed']} killed, "
         f"{tally['equivalent']} equivalent, {tally['survived']} survive"

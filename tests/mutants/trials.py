@@ -27,7 +27,7 @@ from .touched import Lines, module_of, watched
 
 MOST_BYTES = 8 * 2**30
 """Memory of a trial: a mutant may ask for all that there is."""
-WALL_PER_CPU = 10
+WALL_PER_CPU = 40
 """Wall seconds of a trial at most, per second of CPU time: a mutant may sleep, and the machine may be busy."""
 
 

@@ -101,3 +101,13 @@ def test_variant_round_trips() -> None:
     """As JSON values and back."""
     objective = pk.OffloadLatency(calls_per_device=3)
     assert get_objective(objective.name, objective.to_dict()) == objective
+
+
+def test_the_round_robin_of_calls_can_be_executed() -> None:
+    """Ops in turn would make calls that wait for each other in a braid of two chains: runs of ops do not."""
+    names = [f"{side}{place}" for place in range(6) for side in "ab"]
+    edges = [(f"{one}{place}", f"{other}{place + 1}") for place in range(5) for one in "ab" for other in "ab"]
+    graph = pk.OpGraph.from_edges(names, edges)
+    costs = pk.CostTable(("acc",), np.ones((12, 1)), np.zeros((graph.num_tensors, 1)), np.zeros(12))
+    problem = pk.Problem(graph, pk.Platform.of(acc=3), costs, pk.OffloadLatency(), pk.Contiguity.NONE)
+    assert pk.solve(problem, method="round-robin").objective == 12

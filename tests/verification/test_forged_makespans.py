@@ -79,6 +79,12 @@ def test_forged_bounds_of_makespans_are_refused(name: str) -> None:
 FORK = small(MAKESPAN, [[1.0]] * 5, "ab ac ad be ce de", counts=(2,))
 HONEST: dict[str, tuple[pk.Problem, Certificate, Bound]] = {
     "all work between": (FORK, SharedWork((((0, 1), (1, 2, 3), 1.0),)), 3.5),
+    # before b, c and d is 1 s, behind them are 2
+    "all work before two ops in a row": (
+        small(MAKESPAN, [[1.0]] * 6, "ab ac ad be ce de ef", counts=(2,)),
+        SharedWork((((0, 1), (1, 2, 3), 1.0),)),
+        4.5,
+    ),
     "rows of two weights": (FORK, SharedWork((((0, 1), (1, 2, 3), 1.0), ((0,), (0,), 0.0))), 3.5),
     "a device without the ops": (BESIDE, SharedWork((((0,), (0,), 1.0), ((1,), (0,), 5.0))), 1),
     "no row": (FORK, SharedWork(()), 0),

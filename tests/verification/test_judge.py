@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import MAKESPANS, TIMES_S, examples, placements, problems, teamed_placements, teamed_problems
 
+import placekit as pk
 from placekit.model.placement import Placement
-from placekit.objectives import Objective, OffloadLatency, SerialLatency, Throughput
+from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
 from placekit.objectives.evaluate import evaluate
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import broken_constraints, objective
@@ -60,3 +62,34 @@ def test_judges_agree(data: st.DataObject) -> None:
         value = objective(exact, placement.device_of_op.tolist(), steps_given)
         assert value is not None
         assert float(value) == pytest.approx(said.objective, rel=1e-12, abs=1e-300)
+
+
+def _scores_agree(problem: pk.Problem, devices: list[int]) -> float:
+    """Return what both judges say a placement takes."""
+    said = evaluate(problem, Placement.of(problem, devices)).objective
+    value = objective(ExactProblem.of(problem), devices, None)
+    assert said is not None
+    assert value is not None
+    assert float(value) == pytest.approx(said, rel=1e-12)
+    return said
+
+
+def test_upward_ranks_count_transfers() -> None:
+    """Of two ready ops the one with the longer way goes first; on the way are transfers, of 4 s in the mean."""
+    graph = pk.OpGraph.from_edges(["work", "send", "after"], [("send", "after")])
+    times = np.array([[3.0], [1.0], [1.0]])
+    costs = pk.CostTable(("cpu",), times, np.array([[2.0]]), np.zeros(3))
+    problem = pk.Problem(graph, pk.Platform.of(cpu=2), costs, Makespan(order="upward-rank"), pk.Contiguity.NONE)
+    assert _scores_agree(problem, [0, 0, 1]) == 6  # 1 + 4 + 1: the work of 3 s goes on meanwhile; behind it 9 s
+
+
+def test_ops_are_ready_in_the_order_of_sums_in_double_precision() -> None:
+    """0.1 + 0.2 is later than 0.3: what waits for that goes second, though its position is the first."""
+    graph = pk.OpGraph.from_edges(
+        ["first", "second", "at_once", "late", "early", "tail"],
+        [("first", "second"), ("second", "late"), ("at_once", "early"), ("early", "tail")],
+    )
+    times = np.array([0.1, 0.2, 0.3, 1.0, 1.0, 5.0]).reshape(-1, 1)
+    costs = pk.CostTable(("cpu",), times, np.zeros((graph.num_tensors, 1)), np.zeros(6))
+    problem = pk.Problem(graph, pk.Platform.of(cpu=4), costs, Makespan(), pk.Contiguity.NONE)
+    assert _scores_agree(problem, [0, 0, 1, 2, 2, 3]) == pytest.approx(6.3)  # 7.3 if the other one went first

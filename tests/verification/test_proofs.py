@@ -32,7 +32,7 @@ from placekit.solve.certificates import (
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import enumerate_all
 from placekit.verification.heads import around, longest_path
-from placekit.verification.ideals import reaches_below
+from placekit.verification.ideals import IdealProgram, reaches_below
 from placekit.verification.judge import broken_constraints
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound
 from placekit.verification.proofs import proven
@@ -319,3 +319,24 @@ def test_heads_and_tails_hold_in_every_schedule(data: st.DataObject) -> None:
             starts = [end - exact.ticks(op, device[op]) for op, end in enumerate(ends)]
             assert all(start >= heads[op][device[op]] for op, start in enumerate(starts))
             assert all(max(ends) - end >= tails[op][device[op]] for op, end in enumerate(ends))
+
+
+@given(problems(objective=st.just(Throughput()), contiguity=st.just(Contiguity.CONVEX)), st.integers(1, 10**18))
+@examples(40)
+def test_units_are_rounded_to_the_side_that_proves(problem: Problem, ticks: int) -> None:
+    """Work in units is the largest whole number that is not above the true one; rounded up, the smallest above it."""
+    exact = ExactProblem.of(problem)
+    groups = list(range(len(exact.groups)))
+    for rounds_up in (False, True):
+        most = Fraction(3 * ticks, 7)
+        program = IdealProgram(exact, [set() for _ in groups], groups, most, rounds_up=rounds_up)
+        for devices, row in zip(program.devices, program.work, strict=True):
+            for group, units in zip(groups, row, strict=True):
+                if devices[0] in exact.allowed[group]:
+                    true = sum(exact.ticks(op, devices[0]) for op in exact.groups[group]) * program.limit / most
+                    rounded = (
+                        -(-true.numerator // true.denominator) if rounds_up else true.numerator // true.denominator
+                    )
+                    assert units == min(rounded, program.limit)
+                else:
+                    assert units == program.limit

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
+import oracle
+import pytest
+from linked_problems import on_two_nodes
 
 import placekit as pk
 from placekit.model.contiguity import Contiguity
@@ -60,3 +64,17 @@ def test_a_value_is_excluded_exactly() -> None:
     serial = ExactProblem.of(problem.replace(objective=SerialLatency()))
     assert runs_below(serial, Fraction(3) - Fraction(1, 10**9)) is False
     assert runs_below(serial, Fraction(3) + Fraction(1, 10**9)) is True
+
+
+@pytest.mark.parametrize("objective", [Throughput(), SerialLatency()], ids=["loads", "sum"])
+def test_a_value_over_direct_links_is_excluded_exactly(objective: pk.Objective) -> None:
+    """The optimum of four ops on two nodes, with room for one op each, is reached just above it, and not at it."""
+    problem = on_two_nodes([("a", "b"), ("b", "c"), ("c", "d")], objective, contiguity=Contiguity.ACYCLIC)
+    devices = tuple(device.replace(memory_bytes=1.0) for device in problem.platform.devices)
+    platform = replace(problem.platform, devices=devices)
+    problem = problem.replace(platform=platform, costs=replace(problem.costs, op_memory_bytes=np.ones(4)))
+    best = oracle.brute_force(problem)
+    assert best is not None
+    exact = ExactProblem.of(problem)
+    assert runs_below(exact, Fraction(best) * (1 - Fraction(1, 10**9))) is False
+    assert runs_below(exact, Fraction(best) * (1 + Fraction(1, 10**9))) is True
