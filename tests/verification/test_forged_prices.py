@@ -84,10 +84,10 @@ FORGED_WEIGHTS: dict[str, tuple[pk.Problem, Prices, str]] = {
         prices([0.0, 0.0], memory=[1.0, 1.0]),
         "memory price for device 0, which has no limit",
     ),
-    # 4 s of 3 s
+    # 5.5 s of 5 s
     "a negative weight of an op": (
-        small(LOAD, [[2.0], [1.0]], counts=(1,)),
-        prices([0.0], ops={0: 3.0, 1: -2.0}),
+        small(LOAD, [[4.0], [1.0]], counts=(1,)),
+        prices([0.0], ops={0: 1.5, 1: -0.5}),
         OF_OPS,
     ),
     "no weight of an op": (ONE, prices([0.0], ops={0: math.nan}), OF_OPS),

@@ -93,3 +93,15 @@ def test_ops_are_ready_in_the_order_of_sums_in_double_precision() -> None:
     costs = pk.CostTable(("cpu",), times, np.zeros((graph.num_tensors, 1)), np.zeros(6))
     problem = pk.Problem(graph, pk.Platform.of(cpu=4), costs, Makespan(), pk.Contiguity.NONE)
     assert _scores_agree(problem, [0, 0, 1, 2, 2, 3]) == pytest.approx(6.3)  # 7.3 if the other one went first
+
+
+def test_tensors_queue_before_their_receivers_do() -> None:
+    """With contention the second tensor of an op is there at 3 s, after what is ready at 2.5 s and takes its device."""
+    edges = [("make", "long"), ("make", "short"), ("other", "last")]
+    graph = pk.OpGraph.from_edges(["make", "long", "short", "other", "last"], edges)
+    size = [0.5 if op == 0 else 0.0 for op in graph.tensor_producer.tolist()]
+    costs = pk.CostTable(
+        ("cpu",), np.array([[1.0], [3.0], [1.0], [2.5], [4.0]]), np.array(size).reshape(-1, 1), np.zeros(5)
+    )
+    problem = pk.Problem(graph, pk.Platform.of(cpu=4), costs, Makespan(contention=True), pk.Contiguity.NONE)
+    assert _scores_agree(problem, [0, 1, 2, 3, 2]) == 7.5

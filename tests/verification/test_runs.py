@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -15,7 +16,7 @@ import placekit as pk
 from placekit.model.contiguity import Contiguity
 from placekit.objectives import SerialLatency, Throughput
 from placekit.verification.exact import ExactProblem
-from placekit.verification.ideals import IdealProgram
+from placekit.verification.ideals import IdealProgram, reaches_below
 from placekit.verification.runs import RunProgram, runs_below
 
 
@@ -78,3 +79,96 @@ def test_a_value_over_direct_links_is_excluded_exactly(objective: pk.Objective) 
     exact = ExactProblem.of(problem)
     assert runs_below(exact, Fraction(best) * (1 - Fraction(1, 10**9))) is False
     assert runs_below(exact, Fraction(best) * (1 + Fraction(1, 10**9))) is True
+
+
+def random_line(rng: np.random.Generator, *, has_links: bool) -> pk.Problem:
+    """Return four or five ops in a line with small whole numbers, on up to four devices of two kinds.
+
+    Tensors go to ops further on, too, but for direct links, which some pairs of devices have.
+    """
+    num_ops, node = int(rng.integers(4, 6)), ["x", "y"] if has_links else [""]
+    names = [f"op{at}" for at in range(num_ops)]
+    edges = list(pairwise(names))
+    if not has_links and rng.random() < 0.7:
+        edges += [(names[at], names[at + 2]) for at in range(num_ops - 2) if rng.random() < 0.5]
+    graph = pk.OpGraph.from_edges(names, edges)
+    limit = float(rng.integers(4, 9)) if rng.random() < 0.6 else None
+    counts = rng.permutation([1, 2]) if rng.random() < 0.7 else [0, 3]
+    devices = [
+        pk.Device(f"{kind}.{at}", kind, memory_bytes=limit, node=str(rng.choice(node)) or None)
+        for kind, count in zip("pq", counts, strict=True)
+        for at in range(count)
+    ]
+    far = pk.DirectLink(1.0, 1e9, None, True)
+    links = ((far,) if rng.random() < 0.5 else (pk.DirectLink(1.0, 1e9), far)) if has_links else ()
+    kinds = tuple(dict.fromkeys(device.kind for device in devices))
+    platform = pk.Platform(tuple(devices), {kind: pk.Link(1.0, 1.0) for kind in kinds}, links)
+    size = (graph.num_tensors, len(kinds))
+    costs = pk.CostTable(
+        kinds,
+        rng.integers(1, 6, (num_ops, len(kinds))).astype(float),
+        rng.integers(0, 4, size).astype(float),
+        rng.integers(1, 4, num_ops).astype(float),
+        direct_links=platform.direct_link_names,
+        direct_time_s=rng.integers(0, 4, (graph.num_tensors, len(platform.direct_link_names))).astype(float),
+    )
+    objective = SerialLatency() if rng.random() < 0.5 else Throughput(overlap=bool(rng.random() < 0.5))
+    return pk.Problem(graph, platform, costs, objective, Contiguity.ACYCLIC)
+
+
+@pytest.mark.parametrize("has_links", [False, True], ids=["through memory", "direct links"])
+def test_runs_exclude_what_no_placement_reaches(has_links: bool) -> None:
+    """Just above the optimum by brute force, at it, and below it, for the programs of runs and of ideals."""
+    rng, known = np.random.default_rng(5), Counter[bool | None]()
+    for _ in range(60):
+        problem = random_line(rng, has_links=has_links)
+        best, exact = oracle.brute_force(problem), ExactProblem.of(problem)
+        if best is None:
+            known[runs_below(exact, None)] += 1
+            assert runs_below(exact, None) in (None, False)
+            continue
+        for factor, expected in ((1 - 1e-9, False), (1 + 1e-9, True)):
+            value = Fraction(best) * Fraction(factor)
+            said = runs_below(exact, value)
+            known[said] += 1
+            assert said in (None, expected)
+            said = reaches_below(exact.for_bounds, value)  # without links: less is reached than there
+            assert said in (None, expected) or (has_links and said)
+    assert known[True] > 30
+    assert known[False] > 30
+
+
+def test_what_the_programs_of_runs_do_not_know() -> None:
+    """Groups that wait for each other; over direct links tensors that go further, and overlap."""
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
+    costs = pk.CostTable(("gpu",), np.ones((3, 1)), np.zeros((2, 1)), np.zeros(3))
+    around = pk.Problem(graph, pk.Platform.of(gpu=2), costs, Throughput(), Contiguity.CONVEX, np.array([0, 1, 0]))
+    assert runs_below(ExactProblem.of(around), None) is None
+    edges = [("a", "b"), ("b", "c"), ("c", "d")]
+    acyclic = Contiguity.ACYCLIC
+    for problem in (
+        on_two_nodes([*edges, ("a", "d")], Throughput(), contiguity=acyclic),
+        on_two_nodes(edges, Throughput(overlap=True), contiguity=acyclic),
+    ):
+        assert runs_below(ExactProblem.of(problem), Fraction(1)) is None
+    assert runs_below(ExactProblem.of(on_two_nodes(edges, Throughput(), contiguity=acyclic)), Fraction(1)) is False
+
+
+def test_memory_may_be_met_as_nearly_as_the_judge_allows() -> None:
+    """What is above a limit by a part of 1e-12 is still within it, twice as much is not."""
+    for above, fits in ((9.0, True), (15.0, False)):
+        assert runs_below(ExactProblem.of(line([5e12, 5e12 + above], 1e13, 1)), None) is fits
+
+
+def test_seven_devices_of_two_kinds_take_an_op_each() -> None:
+    """What is left for devices that are not used yet is counted for both kinds."""
+    names = [f"op{at}" for at in range(7)]
+    graph = pk.OpGraph.from_edges(names, list(pairwise(names)))
+    costs = pk.CostTable(("p", "q"), np.ones((7, 2)), np.zeros((6, 2)), np.zeros(7))
+    problem = pk.Problem(graph, pk.Platform.of(p=4, q=3), costs, Throughput(), Contiguity.ACYCLIC)
+    slow = problem.replace(
+        costs=replace(costs, op_time_s=np.array([[1.0, 3.0]] * 7)), platform=pk.Platform.of(p=2, q=1)
+    )
+    for case, best in ((problem, 1), (slow, 3)):
+        assert reaches_below(ExactProblem.of(case), Fraction(best)) is False
+        assert reaches_below(ExactProblem.of(case), Fraction(best) + Fraction(1, 10**9)) is True
