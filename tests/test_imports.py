@@ -19,10 +19,10 @@ pytestmark = pytest.mark.xdist_group("imports")  # one process parses the files,
 
 ROOT = Path(__file__).parents[1]
 
-ROOMS = ("core", "cost_models", "solvers", "runtime", "exports", "language", "learned", "benchmarks", "cli")
+ROOMS = ("core", "cost_models", "solvers", "runtime", "exports", "language", "learned", "benchmarks", "cli", "page")
 """Lowest first; a room imports only from itself and from those before it."""
 
-LINKED = tuple(room for room in ROOMS[1:] if room not in ("runtime", "exports", "language"))
+LINKED = tuple(room for room in ROOMS[1:] if room not in ("runtime", "exports", "language", "page"))
 """Rooms that are folders of their own, with a link in ``placekit/``."""
 
 UPWARD = {
@@ -138,7 +138,7 @@ def test_a_source_says_itself_what_it_is() -> None:
     assert not asking
 
 
-PRODUCTS = ("language", "training", "learned", "benchmarks", "solvers.training_plan")
+PRODUCTS = ("language", "page", "training", "learned", "benchmarks", "solvers.training_plan")
 
 
 def test_the_command_line_knows_no_product() -> None:
@@ -160,12 +160,13 @@ def test_the_command_line_knows_no_product() -> None:
 
 
 LEAVES = {
-    "language": ("cli/commands/export.py",),  # launch lines of served models
+    "language": ("cli/commands/export.py", "placekit/page/"),  # launch lines of served models
     "training": ("solvers/training_plan/",),  # the methods of this product
     "exports": ("cli/commands/export.py", "placekit/language/"),
     "zoo": ("cli/commands/zoo.py",),
-    "plotting": ("cli/commands/show.py", "cli/output/views.py", "placekit/training/commands/"),
+    "plotting": ("cli/commands/show.py", "cli/output/views.py", "placekit/page/", "placekit/training/commands/"),
     "pytorch": ("cost_models/pytorch/", "placekit/runtime/", "placekit/zoo/"),  # measure, run and build programs
+    "page": (),
     "learned": (),
     "benchmarks": (),
 }

@@ -12,6 +12,7 @@ EXTRA_OF = {
     "openvino": "openvino",
     "aiconfigurator_core": "aiconfigurator",
     "onnx": "onnx",
+    **dict.fromkeys(("starlette", "uvicorn"), "page"),
     **dict.fromkeys(("jinja2", "matplotlib"), "plot"),
     "torch": "torch",
     **dict.fromkeys(("gguf", "transformers"), "llm"),

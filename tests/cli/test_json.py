@@ -29,6 +29,7 @@ LINES = {
     "time": [f"time M m.json --groups 2 --costs m.costs.json --no-baselines {SHORT}"],
     "learn": ["learn P --episodes 1 --param hidden=8 --bound 0 -o l.json"],
     "llm": ["llm gpt2 --platform T -m greedy --problem g.problem.json -o g.json"],
+    "page": ["page Q --static site"],
     "export": [
         "export M m.json --groups 2 -o bundle",
         "export g.problem.json g.json --to device-map --force -o map.json",
@@ -65,7 +66,8 @@ def test_every_command_prints_one_object(call: Call, diamond_file: Path, model_f
     """What is printed beside goes to stderr, whatever the exit code of an answer."""
     (tmp_path / "p.toml").write_text('[[device]]\nname = "GPU"\nkind = "rtx4090"\n')
     (tmp_path / "s.toml").write_text(SUITE)
-    places = {"P": diamond_file, "M": model_file, "T": "p.toml", "S": "s.toml"}
+    (tmp_path / "q.json").write_text('[{"model": "gpt2", "cards": "RTX 4090"}]')
+    places = {"Q": "q.json", "P": diamond_file, "M": model_file, "T": "p.toml", "S": "s.toml"}
     for line in (line for lines in LINES.values() for line in lines):
         if line.startswith("learn") and find_spec("torch") is None:
             continue

@@ -1,0 +1,219 @@
+"""Answers of the page as JSON values: a plan, a split that was dragged, and a launch line that was pasted."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from placekit.language.planning.answer import Answer
+from placekit.language.planning.plan import ServingPlan, first_card
+from placekit.language.planning.planner import plan_serving
+from placekit.language.planning.question import Search
+from placekit.language.planning.read_line import read_line
+from placekit.language.report import ServingReport, serving_report
+from placekit.language.runtimes.launch import launch_lines
+from placekit.language.task import LanguageTask
+from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
+from placekit.model.errors import PlacekitError
+from placekit.model.placement import Placement
+from placekit.page.questions import DroppedModels, Question, QuestionError, blamed_on
+from placekit.solve.result import Incumbent
+from placekit.solve.stop import MaxRuntime, Progress, Stop, StopReason
+
+MAX_SECONDS = 20.0
+"""Time to solve all cases of a question."""
+MAX_ANSWERS = 32
+"""Answers that are kept for splits of them."""
+
+
+class GoneError(Exception):
+    """The page that asked is gone."""
+
+
+@dataclass(frozen=True)
+class _UntilGone(Stop):
+    """Stop a solve whose page is gone."""
+
+    gone: threading.Event
+
+    def __call__(self, progress: Progress) -> StopReason | None:  # noqa: ARG002  # only the page counts
+        """Return whether the page is gone."""
+        return StopReason.USER if self.gone.is_set() else None
+
+
+@contextmanager
+def _watch(gone: threading.Event) -> Iterator[Callable[[Incumbent], None] | None]:
+    """Begin no further case once the page is gone."""
+    if gone.is_set():
+        raise GoneError
+    yield None
+
+
+class Answers:
+    """Answers to questions, of which the last ones are kept."""
+
+    def __init__(self, dropped: DroppedModels) -> None:
+        self._dropped = dropped
+        self._kept: OrderedDict[Question, Answer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def answer(self, document: Any, gone: threading.Event) -> dict[str, Any]:
+        """Return the best plan of a question; what its ``split`` or its ``line`` delivers, if it has one."""
+        more = dict(document) if isinstance(document, dict) else {}
+        split, line = more.pop("split", None), more.pop("line", None)
+        question = Question.of(more if isinstance(document, dict) else document)
+        if line is not None:
+            return self._line(question, line, gone)
+        return self._plan(question, gone) if split is None else self._split(question, split, gone)
+
+    def _plan(self, question: Question, gone: threading.Event) -> dict[str, Any]:
+        answer = self._answer(question, gone)
+        plan, result = answer.plan, answer.result
+        told = {
+            "verdict": _verdict(answer),
+            "status": str(result.status),
+            "model": answer.model.called,
+            "launch": list(answer.launch),
+            "command": question.command,
+            "python": question.python,
+            "context": plan.task.serving.context,
+            "longest": None if plan.report is None else _room(plan),
+            "limit": None if plan.task.description is None else plan.task.description.trained_tokens,
+        }
+        if result.placement is None or plan.report is None:
+            return told | {"needed": float(plan.task.problem.costs.op_memory_bytes.sum())}
+        return told | _delivered(answer, plan.task, plan.report, result.placement)
+
+    def _split(self, question: Question, devices: Any, gone: threading.Event) -> dict[str, Any]:
+        """Return what a split delivers that gives every block a device, by its index."""
+        answer = self._answer(question, gone)
+        best = answer.result.placement
+        if best is None:
+            raise QuestionError("split", "nothing fits, so there is no split to change")
+        problem = answer.plan.task.problem
+        number, home = block_numbers(problem.graph), best.device_of_op.copy()
+        blocks, most = int(number.max()) + 1, problem.platform.num_devices
+        is_list = isinstance(devices, list) and all(type(each) is int and 0 <= each < most for each in devices)
+        if not is_list or len(devices) != blocks:
+            raise QuestionError("split", f"a split has a device from 0 to {most - 1} for each of {blocks} blocks")
+        first, last = (int(home[number == at][0]) for at in (0, blocks - 1))
+        home[number >= 0] = np.asarray(devices)[number[number >= 0]]
+        for outside, block, end in ((BEFORE, first, devices[0]), (BEHIND, last, devices[-1])):
+            home[(number == outside) & (best.device_of_op == block)] = end  # what stood with a block stays with it
+        placement = Placement(best.op_names, best.device_names, home)
+        task = _task_for(answer, placement)
+        with blamed_on("split"):
+            told = _delivered(answer, task, serving_report(task, placement), placement)
+        told["launch"] = []
+        if answer.plan.runtime is not None and told["loads"]:
+            try:
+                told["launch"] = launch_lines(answer.plan.runtime.name, answer.model.name, problem, placement)
+            except PlacekitError as error:
+                told["why_no_line"] = str(error)
+        return told
+
+    def _line(self, question: Question, line: Any, gone: threading.Event) -> dict[str, Any]:
+        """Return what a launch line does, and how many times as fast the best plan is."""
+        if not isinstance(line, str) or not line.strip() or len(line) > 8000:
+            raise QuestionError("line", "a launch line is a text of at most 8000 characters")
+        given, platform = question.given(self._dropped), question.platform
+        with blamed_on("line"):
+            read = read_line(line, given, platform, wishes=question.wishes, search=_search(gone))
+        told = _delivered(read.best, read.task, read.report, read.placement)
+        return told | {"gain": read.gain, "runtime": read.launch.runtime.name, "launch": list(read.best.launch)}
+
+    def _answer(self, question: Question, gone: threading.Event) -> Answer:
+        with self._lock:
+            if question in self._kept:
+                self._kept.move_to_end(question)
+                return self._kept[question]
+        given, platform, wishes = question.given(self._dropped), question.platform, question.wishes
+        with blamed_on("cards"):
+            answer = plan_serving(given, platform, question.runtime or None, wishes=wishes, search=_search(gone))
+        with self._lock:
+            self._kept[question] = answer
+            while len(self._kept) > MAX_ANSWERS:
+                self._kept.popitem(last=False)
+        return answer
+
+
+def _search(gone: threading.Event) -> Search:
+    return Search(
+        stop=lambda spent_s: MaxRuntime(max(MAX_SECONDS - spent_s, 0.0)) | _UntilGone(gone), watch=partial(_watch, gone)
+    )
+
+
+def _verdict(answer: Answer) -> str:
+    told = answer.result.verdict
+    return told.sentence if told is not None else str(answer.result.status)
+
+
+def _task_for(answer: Answer, placement: Placement) -> LanguageTask:
+    """Return the task with the costs that hold for a placement: those of its first card."""
+    task = answer.plan.task
+    kind = first_card(task, placement)
+    if task.first_kind in (None, kind):
+        return task
+    same = (plan.task for plan in answer.tried if plan.task.hosted_blocks == task.hosted_blocks)
+    return next((other for other in same if other.first_kind == kind), task)
+
+
+def _delivered(answer: Answer, task: LanguageTask, report: ServingReport, placement: Placement) -> dict[str, Any]:
+    """Return speeds, memory and the device of every block."""
+    number, devices = block_numbers(task.problem.graph), task.problem.platform.devices
+    blocks = [int(placement.device_of_op[number == at][0]) for at in range(int(number.max()) + 1)]
+    held = {each.device: each for each in report.memory}
+    total = {each.name: each.memory_bytes for each in answer.machine.devices}
+    usable = {name: each for each in task.platform.devices for name in each.member_names}
+    memory: list[dict[str, Any]] = []
+    for name, device in usable.items():
+        here = held.get(name)
+        limit = None if device.memory_bytes is None else device.memory_bytes / device.degree
+        limit = limit if here is None else here.limit_bytes
+        used = (here.weight_bytes, here.cache_bytes, here.activation_bytes) if here else (0.0, 0.0, 0.0)
+        memory.append({
+            "device": name, "is_host": device.is_host, "weights": used[0], "cache": used[1], "buffers": used[2],
+            "limit": limit, "total": total.get(name), "free": None if limit is None else limit - sum(used),
+        })  # fmt: skip
+    return {
+        "speeds": _speeds(answer, task, report),
+        "tokens_per_s": report.tokens_per_s,
+        "blocks": blocks,
+        "teams": [list(device.member_names) for device in devices],
+        "memory": memory,
+        "hosted": f"{task.hosted_layers} of {task.hosted_blocks} blocks" if task.hosted_blocks else "",
+        "loads": all(each["free"] is None or each["free"] > -1 for each in memory),
+    }
+
+
+def _speeds(answer: Answer, task: LanguageTask, report: ServingReport) -> dict[str, dict[str, float | None]]:
+    """Return tokens per second of prompt and generation, with their range where measurements give one."""
+    factors = {what: each["factor"] for what, each in answer.bench.items()} if answer.result.placement else {}
+    sequences = task.serving.batch
+    rates = {
+        "prompt": report.time_to_first_token_s and sequences * task.serving.prompt / report.time_to_first_token_s,
+        "generated": report.time_per_token_s and sequences / report.time_per_token_s,
+    }
+    return {
+        what: {
+            "rate": rate,
+            "least": rate / factor if (factor := factors.get(what)) else None,
+            "most": rate * factor if factor else None,
+        }
+        for what, rate in rates.items()
+        if rate
+    }
+
+
+def _room(plan: ServingPlan) -> int:
+    """Return the longest context for which the devices of a plan have room as they are."""
+    from placekit.language.planning.context import _room as room
+
+    return room(plan)
