@@ -71,7 +71,7 @@ def _require_kept(
 
     `device_of` has the device of the paths in the map, by index.
     """
-    found = ((op, _entry_of(path, device_of)) for op, path in enumerate(modules or graph.op_names))
+    found = ((op, entry_of(path, device_of)) for op, path in enumerate(modules or graph.op_names))
     places = ((op, placement.team_name(int(device))) for op, device in found if device is not None)
     require_kept(runtime, graph, placement, places, (graph.op_flops > 0) | (graph.op_weight_bytes > 0))
 
@@ -121,7 +121,7 @@ def _require_one_place(graph: OpGraph, modules: Sequence[str], entries: Mapping[
         inputs[receiver].append(sender)
     runs_on: list[int | str | None] = [None] * graph.num_ops  # None: wherever the inputs of the model are
     for op in graph.order.tolist():
-        own = _entry_of(modules[op], entries)
+        own = entry_of(modules[op], entries)
         places = list(dict.fromkeys(runs_on[each] for each in inputs[op] if runs_on[each] is not None))
         if own is None and len(places) > 1:
             raise UnsupportedProblemError(
@@ -133,7 +133,7 @@ def _require_one_place(graph: OpGraph, modules: Sequence[str], entries: Mapping[
         runs_on[op] = (first if own == "cpu" else own) if own is not None else next(iter(places), None)
 
 
-def _entry_of(path: str, entries: Mapping[str, Entry]) -> Entry | None:
+def entry_of(path: str, entries: Mapping[str, Entry]) -> Entry | None:
     """Return what the longest prefix of a module's path says; None if there is none."""
     while path not in entries:
         if not path:

@@ -26,16 +26,17 @@ class Served:
     hosted_blocks: int = 0  # first blocks whose experts the host computes
     hosts_dense: bool = False  # True if it computes their dense feed-forward layers instead
     tied: bool = False  # True if the head is the embedding
-    cards: tuple[str, ...] = ()  # all accelerators of the machine, in the order in which it numbers them
+    cards: tuple[str, ...] = ()  # all accelerators, in the order in which their machines number them
+    nodes: tuple[str, ...] = ()  # the machine of each of these; empty for one machine
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return what `to_dict` gave; keys of other versions are left out."""
         known = {each.name for each in fields(cls)}
         told = {name: value for name, value in data.items() if name in known and value is not None}
-        return cls(**{**told, "cards": tuple(told.get("cards", ()))})
+        return cls(**told | {name: tuple(told.get(name, ())) for name in ("cards", "nodes")})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values, without those that say nothing."""
-        told = asdict(self) | {"cards": list(self.cards)}
+        told = asdict(self) | {"cards": list(self.cards), "nodes": list(self.nodes)}
         return {each.name: told[each.name] for each in fields(self) if getattr(self, each.name) != each.default}

@@ -375,13 +375,26 @@ def test_devices_of_another_machine_by_their_address(call: Callable[..., Any], t
 
 
 def test_servers_on_several_machines_are_told(call: Callable[..., Any], tmp_path: Path) -> None:
-    """The line is that of the stages; starting ranks on each machine is the runtime's own."""
+    """A line per machine, in the order of the ranks: Ray for vLLM, numbers of machines for SGLang and torchrun."""
     cards = "".join(f'[[device]]\nname = "{node}"\nkind = "l4"\nnode = "{node}"\n' for node in ("n0", "n1"))
     (tmp_path / "nodes.toml").write_text(cards + NODES[NODES.index("[[direct_link]]") :])
-    done = call("llm", "llama3-8b", "--precision", "f32", "--platform", "nodes.toml", "--for", "vllm")
-    assert done.returncode == 0, done.stderr
-    assert "# devices are on n0, n1: the line has the stages in order" in " ".join(done.stdout.split())
-    assert "a Ray cluster" in done.stdout
+    own = {
+        "vllm": ("ray start --head --port 6379 --num-gpus 1", "ray start --address FIRST:6379", "vllm serve"),
+        "sglang": ("--nnodes 2 --node-rank 0 --dist-init-addr FIRST:29500",) * 2,
+        "megatron": ("torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --rdzv-endpoint FIRST:29500",) * 2,
+    }
+    for runtime, parts in own.items():
+        done = call("llm", "llama3-8b", "--precision", "f32", "--platform", "nodes.toml", "--for", runtime, "--json")
+        assert done.returncode == 0, done.stderr
+        launch = json.loads(done.stdout)["launch"]
+        assert len(launch) == len(parts)
+        nodes = [line.rpartition(" ")[2] for line in launch]
+        for at, (line, part) in enumerate(zip(launch, parts, strict=True)):
+            assert part.replace("--node-rank 0", f"--node-rank {at}").replace("FIRST", nodes[0]) in line
+            assert line.endswith(f"# on {nodes[at % 2]}")
+    done = call("llm", "llama3-8b", "--precision", "f32", "--platform", "nodes.toml", "--for", "tensorrt-llm")
+    assert done.returncode == 2
+    assert "tensorrt-llm: devices are on n0, n1, and it has no lines for several machines" in done.stderr
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

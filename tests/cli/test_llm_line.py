@@ -25,6 +25,11 @@ def test_the_command_reads_a_line_or_a_file(call: Callable[..., Any], tmp_path: 
     assert told["line"]["best_gain"] == pytest.approx(
         told["serving"]["tokens_per_s"] / told["line"]["serving"]["tokens_per_s"]
     )
+    own = call("llm", "--precision", "int4", *cards, "--line", line.replace("x.gguf", "llama3-8b"), "--json")
+    assert json.loads(own.stdout)["line"] == told["line"] | {"arguments": told["line"]["arguments"]}, own.stderr
+    lost = call("llm", *cards, "--line", line)
+    assert lost.returncode == 2
+    assert lost.stderr.strip() == "error: x.gguf: no such file or folder"
     other = call("llm", "llama3-8b", *cards, "--for", "vllm", "--line", line)
     assert other.returncode == 2
     assert "--for vllm: the line is of llama.cpp" in other.stderr

@@ -16,7 +16,7 @@ from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
 from placekit.language.runtimes import RUNTIMES
-from placekit.language.runtimes.llama_cpp import GGUF_TENSORS
+from placekit.language.runtimes.llama.tensors import GGUF_TENSORS
 from placekit.language.runtimes.record import Launch
 from placekit.language.serving import Phase
 from placekit.model.errors import UnsupportedProblemError

@@ -27,7 +27,8 @@ from placekit.language.graph import model_step
 from placekit.language.planning.apart import PROXY, apart_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.runtimes.launch import launch_lines, servers
-from placekit.language.runtimes.rpc import as_one_machine
+from placekit.language.runtimes.llama.rpc import as_one_machine
+from placekit.language.runtimes.typed import parse_line
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import decoder_task
 from placekit.model.errors import PlacekitError
@@ -88,8 +89,13 @@ def plans() -> Iterator[tuple[Problem[Any], pk.Placement]]:
     yield parallel, placement_of(parallel, [0, 1])
     cards = [pk.Device(f"g{card}", "rtx4090", node=f"machine{card // 2}") for card in range(4)]
     between = pk.DirectLink(1e-5, 1e9, between_nodes=True)
-    apart = problem_of(pk.Platform(tuple(cards), direct_links=(between,)), SERVED)
-    yield apart, placement_of(apart, [0, 1, 2, 3])
+    nodes = replace(SERVED, cards=tuple(card.name for card in cards), nodes=tuple(str(card.node) for card in cards))
+    apart = problem_of(pk.Platform(tuple(cards), direct_links=(between,)), nodes)
+    for stages in ([0, 1, 2, 3], [2, 3, 0, 1], [3, 1], [1, 0, 2, 3], [0, 2, 3]):
+        yield apart, placement_of(apart, stages)
+    unequal = problem_of(pk.Platform((pk.Device("a", "l4"), pk.Device("b", "t4"), pk.Device("c", "l4"))), SERVED)
+    yield unequal, placement_of(unequal, [0, 1, 2])
+    yield unequal, placement_of(unequal, [2, 1])
     remote = as_one_machine(pk.Platform((pk.Device("h", "cpu", is_host=True), pk.Device("RPC[attic]", "rtx4090"))))
     elsewhere = problem_of(remote, SERVED)
     yield elsewhere, placement_of(elsewhere, [0, 1])
@@ -128,6 +134,33 @@ def written() -> dict[str, Written]:
                 read = tomllib.loads(each.settings) if runtime == "torchtitan" else yaml.safe_load(each.settings)
                 assert (read or {}) == dict(each.config), "the file that people copy says what the JSON file says"
     return found
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_every_line_is_read_back_to_its_plan(runtime: str) -> None:
+    """What a writer writes its reader reads: the same devices for all that has weights, the same teams and sizes."""
+    record, known = RUNTIMES[runtime], list(RUNTIMES.values())
+    count = 0
+    for problem, placement in plans():
+        if "prefill" in problem.graph.op_names[0]:
+            continue  # two servers
+        try:
+            lines = launch_lines(runtime, "MODEL", problem, placement)
+        except PlacekitError:
+            continue
+        launch, model = parse_line("\n".join(lines), known, runtime)
+        assert launch.runtime is record
+        assert model in ("MODEL", "MODEL.gguf", None)
+        assert record.read is not None
+        read = record.read(record, launch, problem.graph, problem.platform)
+        held = problem.graph.op_weight_bytes > 0
+        assert (read.placement.device_of_op[held] == placement.device_of_op[held]).all(), lines
+        assert set(read.placement.teams) == set(placement.teams), lines
+        served = problem.served or Served()
+        for what in ("context", "sequences", "chunk", "hosted_blocks", "hosts_dense"):
+            assert getattr(read.served, what) in (getattr(served, what), None), what
+        count += 1
+    assert count > 1
 
 
 @pytest.mark.parametrize("runtime", TOLD)

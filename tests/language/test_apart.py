@@ -135,9 +135,9 @@ def test_it_wins_where_devices_suit_one_phase(tmp_path: Path) -> None:
     ):
         lines = launch_lines(runtime, "m", read_problem(tmp_path / "apart.json"), placement)
         assert all(any(text in line for line in lines) for text in told)
-        assert [line.split()[0] for line in lines if "VISIBLE" in line] == [
-            "CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"
-        ]  # fmt: skip
+        assert [line.split()[:2] for line in lines if "VISIBLE" in line] == [
+            ["CUDA_DEVICE_ORDER=PCI_BUS_ID", f"CUDA_VISIBLE_DEVICES={card}"] for card in (0, 1)
+        ]
 
 
 def test_requests_have_both_phases() -> None:

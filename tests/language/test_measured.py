@@ -17,7 +17,7 @@ from placekit.language.description import ModelDescription
 from placekit.language.planning.given import Split, given_report
 from placekit.language.planning.measured import read_bench, with_measured
 from placekit.language.read import read_description
-from placekit.language.runtimes.rpc import as_one_machine
+from placekit.language.runtimes.llama.rpc import as_one_machine
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task
 from placekit.model.errors import PlacekitError

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.language.runtimes import RUNTIMES
+from placekit.language.runtimes import OWN, RUNTIMES
 from placekit.language.runtimes.typed import parse_line
 from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.errors import InvalidProblemError, PlacekitError, UnsupportedProblemError
@@ -99,7 +100,7 @@ def test_stages_of_servers(line: str, counts: list[int]) -> None:
         ("llama-server -m x -ngl 9 -dev CUDA7", "--device CUDA7: devices are CUDA0, CUDA1"),
         ("llama-server -m x -ngl 9 --rpc desk:50052", "no device is at this address"),
         ("vllm serve x -tp two", "--tensor-parallel-size 'two': it is a whole number"),
-        ("vllm serve x -pp 3", "3 ranks on devices 0,1; there are 2"),
+        ("vllm serve x -pp 3", "3 ranks on rtx4090.0, rtx3060.0; there are 2"),
         ("VLLM_PP_LAYER_PARTITION=20,20 vllm serve x -pp 2", "40 blocks; the model has 32"),
         ("VLLM_PP_LAYER_PARTITION=32 vllm serve x -pp 2", "it has the blocks of 2 stages"),
     ],
@@ -117,9 +118,16 @@ def test_a_line_that_is_wrong_is_refused_by_its_word(line: str, told: str) -> No
     [
         ("llama-server -m x -c 4096", "without --n-gpu-layers llama.cpp chooses it"),
         ("llama-server -m x -ngl 9 -sm row", "--split-mode row is not read"),
-        ("llama-server -m x -ngl 9 -ot exps=CPU", "rules of --override-tensor are not read"),
+        (
+            "llama-server -m x -ngl 9 -ot ffn_up=CPU",
+            "rules part blk.24.ffn_gate.weight and blk.24.ffn_up.weight, one op",
+        ),
         ("llama-server -m x -ngl 9 -ctk q5_1", "-ctk q5_1 is not read"),
-        ("vllm serve x -dp 2", "replicas are not read"),
+        ("vllm serve x -tp 2 --enable-expert-parallel", "vllm: --enable-expert-parallel is not read"),
+        ("vllm serve x --kv-cache-dtype int3", "--kv-cache-dtype int3 is not read"),
+        ("torchrun pretrain_gpt.py --context-parallel-size 2", "--context-parallel-size is not read"),
+        ("torchrun -m torchtitan.train --parallelism.pipeline_parallel_degree 2", "without module_fqns_per_model_part"),
+        ('device_map = {"": "disk"}', "weights on a disk are not read"),
     ],
 )
 def test_what_is_not_read_is_said(line: str, told: str) -> None:
@@ -128,11 +136,110 @@ def test_what_is_not_read_is_said(line: str, told: str) -> None:
         pk.read_line(line, "llama3-8b", CARDS, precision="int4")
 
 
-def test_runtimes_without_a_reader_are_named() -> None:
-    """A program whose record has no reader is not taken for another."""
-    assert RUNTIMES["tensorrt-llm"].read is None
-    with pytest.raises(PlacekitError, match="'trtllm-serve'"):
-        parse_line("trtllm-serve x --pp_size 2", RUNTIMES.values())
+def test_every_runtime_of_placekit_reads_lines() -> None:
+    """A record of a package may have no reader: its line is not taken for another."""
+    assert [record.name for record in OWN if record.read is None] == []
+    silent = replace(RUNTIMES["tensorrt-llm"], read=None)
+    with pytest.raises(UnsupportedProblemError, match="lines of tensorrt-llm are not read"):
+        parse_line("trtllm-serve x --pp_size 2", [silent])
+
+
+TRTLLM = "trtllm-serve x --pp_size 2 --extra_llm_api_options"
+TITAN = (
+    "torchrun --nproc_per_node=2 -m torchtitan.train --job.config_file x.toml --parallelism.pipeline_parallel_degree"
+)
+PARTS = [["tok_embeddings", *(f"layers.{at}" for at in range(9))], [*(f"layers.{at}" for at in range(9, 32)), "norm"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        (TRTLLM.replace("2 --extra_llm_api_options", "2"), [16, 16]),
+        (f"{TRTLLM} settings.yaml\npp_partition: [20, 12]\nmax_seq_len: 2048", [20, 12]),
+        (f"CUDA_VISIBLE_DEVICES=1,0 {TRTLLM} a.yaml\npp_partition: [20, 12]", [12, 20]),
+        (f"{TRTLLM} a.yaml\npp_partition:\n- 30\n- 2\nkv_cache_config:\n  dtype: fp8", [30, 2]),
+        ("torchrun --standalone --nproc-per-node 2 pretrain_gpt.py --bf16 --num-layers 32 --hidden-size 4096 "
+         "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*20|(t)*12L'", [20, 12]),
+        ("python -m torch.distributed.run --nproc_per_node=2 my.py --pipeline-model-parallel-size=2", [16, 16]),
+        (f"{TITAN} 2\n[parallelism]\nmodule_fqns_per_model_part = {PARTS}", [9, 23]),
+        ("export CUDA_VISIBLE_DEVICES=1\nvllm serve x  # one card", [32]),
+        ('device_map = {"model.embed_tokens": 0, **{f"model.layers.{i}": 0 for i in range(0, 20)}, '
+         '**{f"model.layers.{i}": "cuda:1" for i in range(20, 32)}, "model.norm": 1, "lm_head": 1}', [20, 12]),
+        ('{"model": 1, "lm_head": "cuda:1"}', [32]),
+        ('device = "HETERO:rtx4090.0,cpu.0"\naffinities = {"model.embed_tokens": "cpu.0", "lm_head": "cpu.0", '
+         '"model.norm": "cpu.0", "model.layers": "rtx4090.0"}', [32]),
+    ],
+)  # fmt: skip
+def test_lines_of_the_other_runtimes(line: str, counts: list[int]) -> None:
+    """Settings below the line count as its file, maps are Python or JSON, and ranks are the visible cards."""
+    launch, _ = parse_line(line, RUNTIMES.values())
+    read = pk.read_line(line, "llama3-8b", CARDS, precision="int4")
+    assert [count for count in blocks_on(read) if count] == counts
+    assert read.launch.runtime is launch.runtime
+    assert read.report.tokens_per_s > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (f"{TRTLLM} nowhere.yaml", "--extra_llm_api_options nowhere.yaml cannot be read"),
+        (f"{TRTLLM} a.yaml\npp_partition: [32]", "it has the blocks of 2 stages"),
+        (f"{TRTLLM} a.yaml\npp_partition: [30, 3]", "stages of 30, 3 blocks are 33; the model has 32"),
+        (f"{TRTLLM} a.yaml\npp_partition: [30", "the settings of tensorrt-llm cannot be read"),
+        ("torchrun a.py --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*3L", "in 2 stages"),
+        ("torchrun a.py --pipeline-model-parallel-siz 2", "near is --pipeline-model-parallel-size"),
+        (f"{TITAN} 2\n[parallelism]\nmodule_fqns_per_model_part = [['layers.0'], ['layers.2']]", "has blocks [0, 2]"),
+        ('device_map = {"model": 7, "lm_head": 0}', "'model': 7: devices are cpu, 0, 1"),
+        ('device_map = {"model": 0}', "no entry for 'lm_head'"),
+        ('device_map = {"model": open("x")}', "line 1 of the map has more than names"),
+        ('my_map = {"model": 0}', "Python that assigns my_map: maps are called affinities, device, device_map"),
+        ('affinities = {"": "NPU"}', "'': 'NPU': devices are cpu.0, rtx4090.0, rtx3060.0"),
+        ("llama-server -m x -ngl 9 -ot exps", "--override-tensor exps: buffers are CUDA0, CUDA1, CPU"),
+        ("llama-server -m x -ngl 9 -ot '(=CPU'", "a pattern cannot be read"),
+        ("vllm serve x\nllama-server -m x", "the lines are of vllm and llama.cpp"),
+        ("vllm serve x\nvllm serve x", "there are 2 lines of vllm"),
+        ("CUDA_VISIBLE_DEVICES=2 vllm serve x", "CUDA_VISIBLE_DEVICES=2: there are 2 devices"),
+        ("vllm serve x --gpu-memory-utilization 90", "--gpu-memory-utilization '90': it is a share"),
+    ],
+)
+def test_wrong_settings_and_maps_are_refused_by_their_word(line: str, told: str) -> None:
+    """One line that names the word, the value and what there is."""
+    with pytest.raises(PlacekitError) as caught:
+        pk.read_line(line, "llama3-8b", CARDS, precision="int4")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rules_move_tensors_and_what_is_between() -> None:
+    """Rules for feed-forward layers of 8 blocks are as heavy as `--n-cpu-ffn 8`, and all layers stay on the card."""
+    rule, option = (
+        pk.read_line(f"llama-server -m x -ngl 99 -dev CUDA0 {more}", "llama3-8b", CARDS, precision="int4")
+        for more in (r"-ot 'blk\.[0-7]\.ffn_(up|gate|down)\.=CPU'", "--n-cpu-ffn 8")
+    )
+    card, moved = (next(each for each in read.report.memory if each.device == "rtx4090.0") for read in (option, rule))
+    assert moved.weight_bytes == pytest.approx(card.weight_bytes)
+    assert rule.report.time_per_token_s == pytest.approx(option.report.time_per_token_s, rel=0.02)
+    mlp = [op for op in rule.task.problem.graph.op_names if ".layers.3.mlp" in op and not op.endswith("add")]
+    assert len(mlp) == 3
+    assert {rule.placement[op] for op in mlp} == {"cpu.0"}, "what runs between two tensors of the host runs there"
+
+
+def test_llama_cpp_sees_the_visible_cards() -> None:
+    """CUDA0 is the first visible card, whatever its number."""
+    read = pk.read_line(
+        "CUDA_VISIBLE_DEVICES=1,0 llama-server -m x -ngl 99 -ts 1,0", "llama3-8b", CARDS, precision="int4"
+    )
+    assert blocks_on(read) == [0, 0, 32]
+
+
+def test_the_share_of_memory_is_that_of_the_line() -> None:
+    """What vLLM may fill of a card is its limit."""
+    limits = [
+        pk.read_line(f"vllm serve x {more}", "llama3-8b", CARDS, precision="int4").report.memory[0].limit_bytes
+        for more in ("", "--gpu-memory-utilization 0.8")
+    ]
+    assert limits[0] is not None and limits[1] is not None  # noqa: PT018  # for mypy
+    assert limits[0] - limits[1] == pytest.approx(0.1 * 24e9, rel=1e-6)
 
 
 def test_the_best_is_sought_with_the_degree_of_the_line() -> None:

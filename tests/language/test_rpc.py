@@ -10,7 +10,7 @@ import placekit as pk
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
-from placekit.language.runtimes.rpc import GIGABIT, as_one_machine
+from placekit.language.runtimes.llama.rpc import GIGABIT, as_one_machine
 from placekit.language.serving import Phase
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, DirectLink, Platform

@@ -100,7 +100,20 @@ def test_records_name_what_their_tables_of_names_do(record: Runtime) -> None:
 def test_problem_files_say_what_is_served(tmp_path: Path) -> None:
     """All fields come back, and files of 0.5 have them in the provenance of the costs."""
     served = Served(
-        "vllm", 4096, 8, 4, 512, "int8", 0.1, 1, 2, 3, hosts_dense=True, tied=True, cards=("gpu.0", "gpu.1")
+        "vllm",
+        4096,
+        8,
+        4,
+        512,
+        "int8",
+        0.1,
+        1,
+        2,
+        3,
+        hosts_dense=True,
+        tied=True,
+        cards=("gpu.0", "gpu.1"),
+        nodes=("n0", "n1"),
     )
     assert {each.name for each in fields(served) if getattr(served, each.name) == each.default} == set()
     problem, path = problem_of(served), tmp_path / "p.json"

@@ -26,7 +26,7 @@ from placekit.io.files.platform_toml import read_platform
 from placekit.language.planning.given import Split, given_report
 from placekit.language.planning.measured import with_measured
 from placekit.language.read import read_description
-from placekit.language.runtimes.rpc import as_one_machine
+from placekit.language.runtimes.llama.rpc import as_one_machine
 from placekit.language.serving import Serving
 from placekit.language.task import decoder_task
 

@@ -162,6 +162,7 @@ class ServedModel(Strict):
     hosts_dense: bool = False
     tied: bool = False
     cards: list[Name] = []
+    nodes: list[Name] = []
 
 
 class ProblemModel(Strict):

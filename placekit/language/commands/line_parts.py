@@ -11,8 +11,10 @@ from rich.console import RenderableType
 from placekit.cli.output.render import fact_lines, plain_table
 from placekit.language.planning.read_line import ReadLine
 from placekit.language.report import DeviceMemory
+from placekit.language.runtimes import loadable
+from placekit.language.runtimes.typed import parse_line
 from placekit.model.blocks.block_paths import block_numbers
-from placekit.model.errors import InvalidFileError
+from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.sizes import format_bytes
 
 
@@ -27,6 +29,17 @@ def text_of(given: str) -> str:
         return Path(given).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidFileError(f"{given} cannot be read: {error}") from None
+
+
+def named_model(line: str) -> str:
+    """Return the model that a line names: a file, a folder, or a name that is known.
+
+    Raises `InvalidProblemError`: it names none.
+    """
+    _, named = parse_line(line, loadable())
+    if named is None:
+        raise InvalidProblemError("the line names no model: give NAME before the options")
+    return named
 
 
 def line_parts(read: ReadLine) -> Iterator[RenderableType]:

@@ -24,7 +24,7 @@ from placekit.cli.output.files import OutputFiles
 from placekit.cli.output.progress import SolveLine
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.io.files.problem_json import write_problem
-from placekit.language.commands.line_parts import line_parts, text_of
+from placekit.language.commands.line_parts import line_parts, named_model, text_of
 from placekit.language.commands.serving_parts import answer_parts, model_told
 from placekit.language.decoder import BITS, DECODERS
 from placekit.language.planning.planner import plan_serving
@@ -195,6 +195,8 @@ def llm(
     """
     get_method(search.method, search.params)
     _refuse_contradictions(asked)
+    line = None if asked.line is None else text_of(asked.line)
+    name = named_model(line) if name is None and line is not None and not asked.numbers.given else name
     platform = replace(asked.memory, headroom=None).apply(asked.machine.platform())
     model = GivenModel.read(name, asked.numbers.given, asked.weights.precision)
     files = OutputFiles.of(Path(str(name) if is_program(name) else f"{called(name)}.llm"), output)
@@ -202,8 +204,8 @@ def llm(
         check_writable(asked.problem)
     how = Search(search.method, search.stop, search.seed, search.params, partial(SolveLine, search.time_limit))
     read = None
-    if asked.line is not None:
-        read = read_line(text_of(asked.line), model, platform, wishes=asked.wishes, search=how)
+    if line is not None:
+        read = read_line(line, model, platform, wishes=asked.wishes, search=how, runtime=asked.goal.runtime)
         if asked.goal.runtime not in (None, read.launch.runtime.name):
             raise InvalidProblemError(f"--for {asked.goal.runtime}: the line is of {read.launch.runtime.name}")
     answer = read.best if read else plan_serving(model, platform, asked.goal.runtime, wishes=asked.wishes, search=how)

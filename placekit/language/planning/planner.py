@@ -25,8 +25,8 @@ from placekit.language.planning.question import GivenModel, Search, Wishes
 from placekit.language.report import serving_report
 from placekit.language.runtimes import DEFAULT_HEADROOM, get_runtime, loadable
 from placekit.language.runtimes.launch import launch_lines
+from placekit.language.runtimes.llama.rpc import as_one_machine
 from placekit.language.runtimes.record import Runtime
-from placekit.language.runtimes.rpc import as_one_machine
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm
 from placekit.model.errors import InvalidProblemError, PlacekitError
@@ -194,6 +194,7 @@ class Planner:
         task = self.model.task(self.rates.costs, self.wishes, serving, platform, form=form)
         task = task if self.kernels is None else with_kernel_times(task, self.kernels)
         blocks = () if task.description is None else task.description.blocks
+        cards = [device for device in self.machine.devices if not device.is_host]
         served = Served(
             runtime=None if runtime is None else runtime.name,
             context=serving.context,
@@ -205,7 +206,8 @@ class Planner:
             predicting_blocks=sum(block.kind.startswith(PREDICTING) for block in blocks),
             further_blocks=0 if task.description is None else task.description.further_in_gguf,
             tied=task.description is not None and task.description.is_tied,
-            cards=tuple(device.name for device in self.machine.devices if not device.is_host),
+            cards=tuple(device.name for device in cards),
+            nodes=tuple(str(device.node) for device in cards) if len({device.node for device in cards}) > 1 else (),
         )
         problem = task.problem.replace(served=served)
         if self.rates.told:

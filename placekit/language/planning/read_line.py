@@ -10,21 +10,22 @@ from placekit.language.decoder import Decoder
 from placekit.language.description import ModelDescription
 from placekit.language.planning.answer import Answer
 from placekit.language.planning.experts import hosting
-from placekit.language.planning.offload import with_offload
+from placekit.language.planning.offload import streamed, with_offload
 from placekit.language.planning.plan import first_card
 from placekit.language.planning.planner import Planner
 from placekit.language.planning.question import GivenModel, Search, Wishes
 from placekit.language.report import DeviceMemory, ServingReport, serving_report
-from placekit.language.runtimes import loadable
+from placekit.language.runtimes import loadable, refuse_nodes
 from placekit.language.runtimes.record import Launch, Placed, Runtime
-from placekit.language.runtimes.typed import parse_line, whole_number
+from placekit.language.runtimes.stage_lines import degree_of, ranks_of
+from placekit.language.runtimes.typed import parse_line
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm
-from placekit.language.tensor_parallel import equal_teams
+from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
-from placekit.objectives import SerialLatency
+from placekit.objectives import SerialLatency, Throughput
 
 
 @dataclass(frozen=True)
@@ -79,17 +80,21 @@ def read_line(
     precision: str | None = None,
     wishes: Wishes | None = None,
     search: Search | None = None,
+    runtime: str | None = None,
 ) -> ReadLine:
     """Return what a launch line does on a platform, beside the best plan.
 
     Parameters
     ----------
     line
-        The line, environment variables before the program included.
+        The line, environment variables before the program included; the lines of several machines or of a settings
+        file below one another; or a map from modules to devices as Python or JSON.
     model
         As of `plan_serving`; None for the file that the line names.
     platform, precision, wishes, search
         As of `plan_serving`. Context, sequences, step of prefill and precision of the cache are those of the line.
+    runtime
+        Name of the runtime that is meant where several have such lines: maps of modules, and options of torchrun.
 
     Raises
     ------
@@ -107,51 +112,60 @@ def read_line(
     >>> read.loads, read.gain > 1
     (True, True)
     """
-    launch, named = parse_line(line, loadable())
+    launch, named = parse_line(line, loadable(), runtime)
     if model is None and named is None:
         raise InvalidProblemError("neither the line nor the question names a model")
-    runtime = launch.runtime
-    given = GivenModel.of(named if model is None else model, precision)  # type: ignore[arg-type]  # one is there
+    record = launch.runtime
     asked = wishes or Wishes()
-    planner = Planner.of(given, platform, runtime, asked, search or Search())
-    options = dict(zip(launch.arguments[::2], launch.arguments[1::2], strict=True))
-    option = runtime.options.get("degree", "")
-    degree = whole_number(option, options.get(option, "1"))
-    serving = asked.served(runtime)
-    first = _task(planner, runtime, serving, degree)
-    assert runtime.read is not None
-    served = runtime.read(runtime, launch, first.problem.graph, first.problem.platform).served
-    sequences = served.sequences or serving.sequences
+    told, degree = record.served_by(launch), degree_of(record, launch)
+    if told.headroom is not None:
+        record = replace(record, headroom=told.headroom)
+    serving = asked.served(record)
+    sequences = told.sequences or serving.sequences
     serving = Serving(
-        serving.prompt, serving.generated, served.context or serving.context, sequences,
-        min(asked.batch or sequences, sequences), served.chunk or serving.chunk,
+        serving.prompt, serving.generated, told.context or serving.context, sequences,
+        min(asked.batch or sequences, sequences), told.chunk or serving.chunk,
     )  # fmt: skip
     asked = replace(
         asked,
         serving=serving,
-        cache_precision=served.cache_precision or asked.cache_precision,
+        cache_precision=told.cache_precision or asked.cache_precision,
         degrees=tuple(sorted({*asked.degrees, degree})),  # the best is sought where the line is, too
     )
-    planner = replace(planner, wishes=asked)
-    task = _task(planner, runtime, serving, degree)
-    placed = runtime.read(runtime, launch, task.problem.graph, task.problem.platform)
-    task = _with_rules(task, runtime, placed)
+    given = GivenModel.of(named if model is None else model, precision)  # type: ignore[arg-type]  # one is there
+    planner = Planner.of(given, platform, record, asked, search or Search())
+    task = _task(planner, launch, serving, degree)
+    assert record.read is not None
+    placed = record.read(record, launch, task.problem.graph, task.problem.platform)
+    task = _with_rules(task, record, placed)
     report = serving_report(task, placed.placement)
     return ReadLine(launch, task, placed.placement, report, planner.answer())
 
 
-def _task(planner: Planner, runtime: Runtime, serving: Serving, degree: int) -> LanguageTask:
+def _task(planner: Planner, launch: Launch, serving: Serving, degree: int) -> LanguageTask:
+    """Return the task of a line, whose devices are the teams of the line."""
+    runtime = launch.runtime
     devices = runtime.devices(planner.usable)
-    teams = tuple(equal_teams(devices, degree)) if degree > 1 else ()
-    form = TaskForm(SerialLatency(), cache_precision=planner.wishes.cache_precision, tensor_teams=teams)
+    teams: list[tuple[int, ...]] = []
+    if degree > 1:
+        ranks = [devices.index(name) for name in ranks_of(launch, devices)]
+        teams = [tuple(ranks[at : at + degree]) for at in range(0, len(ranks) - degree + 1, degree)]
+    refuse_nodes(runtime, devices.devices)
+    form = TaskForm(SerialLatency(), cache_precision=planner.wishes.cache_precision, tensor_teams=tuple(teams))
     return planner.made(runtime, serving, devices, form=form)
 
 
 def _with_rules(task: LanguageTask, runtime: Runtime, placed: Placed) -> LanguageTask:
     """Return the task with the costs that a runtime's rules give it under a placement."""
+    if placed.placement.teams and max(map(len, placed.placement.teams)) > 1:
+        return replace(task, problem=task.problem.replace(objective=Throughput(teams="equal")))
+    kind = first_card(task, placed.placement)
+    if runtime.host == "last" and kind is not None:
+        tables = {name: streamed(task, kind, table) for name, table in task.costs_of_phase.items()}
+        return task.with_costs(tables)
     if runtime.host != "first":
         return task
     task = replace(task, overlaps_prompt=runtime.overlaps_prompt)
-    kind = first_card(task, placed.placement)
     task = task if kind is None else with_offload(task, kind, runtime.offload_tokens)
-    return hosting(task, placed.served.hosted_blocks) if placed.served.hosted_blocks else task
+    num_blocks = min(placed.served.hosted_blocks, int(block_numbers(task.problem.graph).max()) + 1)
+    return hosting(task, num_blocks) if num_blocks else task

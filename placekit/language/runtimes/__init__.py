@@ -1,8 +1,8 @@
 """Runtimes of language models: one record each, of placekit, of installed packages, and those that are registered.
 
 Here is the table. Next to it: `rules` that plans obey; `record` of a runtime, and what starts it; `launch`, the lines
-of a plan; `device_names`, `stages` and `rpc` (devices of other machines), which writers use; and the records with their
-writers, `servers`, `trainers`, `modules` and `llama_cpp`.
+of a plan; `typed`, which reads lines, with `stage_lines` and `module_lines`; `device_names`, `machines` and `stages`,
+which writers use; and the records with their writers, `servers`, `trainers`, `modules` and `llama`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from placekit.language.runtimes.llama_cpp import LLAMA_CPP
+from placekit.language.runtimes.llama.writer import LLAMA_CPP
 from placekit.language.runtimes.modules import ACCELERATE, OPENVINO, PLACEKIT
 from placekit.language.runtimes.record import Runtime
 from placekit.language.runtimes.rules import DEFAULT_HEADROOM as DEFAULT_HEADROOM

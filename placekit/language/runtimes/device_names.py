@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from placekit.language.runtimes.values import whole_number
+from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, Platform
 
 _BACKENDS = (
@@ -58,21 +60,45 @@ def buffer_names(platform: Platform) -> dict[str, str]:
 
 
 def visible_devices(
-    platform: Platform, names: tuple[str, ...], all_cards: Sequence[str] | None = None
+    platform: Platform, names: Sequence[str], all_cards: Sequence[str] | None = None, nodes: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the environment variable that makes ranks 0, 1, ... the named devices; empty where ranks are that already.
+    """Return the variables that make ranks 0, 1, ... of a machine the named devices; empty where ranks are that anyway.
 
-    Accelerators are numbered as in `all_cards`, the names of those of the machine; as on the platform if None.
-
-    Machines of their own start their own ranks: then the order of the devices is all there is to tell.
+    Accelerators are numbered as in `all_cards`, the names of those of all machines, with the machine of each in
+    `nodes`; as on the platform if None. Unequal CUDA cards are numbered by their place on the bus, as nvidia-smi does:
+    CUDA's own order has the fastest first. Devices of several machines have no common numbers: then nothing is there.
     """
-    cards = [device for device in platform.devices if not device.is_host]
-    if len({device.node for device in cards}) > 1 or not names:
+    cards = {name: card for card in platform.devices if not card.is_host for name in card.member_names}
+    machines = {cards[name].node for name in names}
+    if len(machines) != 1:
         return {}
-    on_platform = [name for card in cards for name in card.member_names]
-    numbered = list(all_cards) if all_cards and set(all_cards).issuperset(names) else on_platform
+    (node,) = machines
+    node_of = dict(zip(all_cards or (), nodes, strict=False)) | {name: card.node for name, card in cards.items()}
+    known = [name for name in all_cards or () if node_of.get(name) == node]
+    numbered = known if set(known).issuperset(names) else [name for name, card in cards.items() if card.node == node]
+    variable = _VISIBLE.get(backend_of(platform, cards[names[0]]), "CUDA_VISIBLE_DEVICES")
+    there = [cards[name] for name in numbered if name in cards]
     order = [numbered.index(name) for name in names]
-    if order == list(range(len(numbered))):
-        return {}
-    first = next(card for card in cards if names[0] in card.member_names)
-    return {_VISIBLE.get(backend_of(platform, first), "CUDA_VISIBLE_DEVICES"): ",".join(map(str, order))}
+    chosen = {} if order == list(range(len(numbered))) else {variable: ",".join(map(str, order))}
+    return ordered(platform, there) | chosen
+
+
+def ordered(platform: Platform, cards: Sequence[Device]) -> dict[str, str]:
+    """Return the variable that numbers unequal CUDA cards by their place on the bus; empty where nothing is to say."""
+    own = [card for card in cards if backend_of(platform, card) == "CUDA"]
+    kinds = {platform.spec_of_kind.get(card.kind, card.kind) for card in own}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if len(kinds) > 1 else {}
+
+
+def numbers_seen(environment: Mapping[str, str], num_cards: int) -> list[int]:
+    """Return the cards of a machine that programs see, in their order.
+
+    Raises `InvalidProblemError`: a number that is none, or of a card that is not there.
+    """
+    variable = next((name for name in environment if name in _VISIBLE.values()), None)
+    if variable is None:
+        return list(range(num_cards))
+    found = [whole_number(variable, each) for each in environment[variable].split(",") if each]
+    if max(found, default=0) >= num_cards:
+        raise InvalidProblemError(f"{variable}={environment[variable]}: there are {num_cards} devices")
+    return found

@@ -44,6 +44,12 @@ def launch(runtime: str | Runtime, placed: Placed) -> Launch:
         raise UnsupportedProblemError(
             f"the plan has blocks of multi-token prediction, as {able} trains them: plan again with --for {record.name}"
         )
+    if placed.served.hosted_blocks and "hosted" not in record.options:
+        able = ", ".join(each.name for each in loadable() if "hosted" in each.options)
+        raise UnsupportedProblemError(
+            f"the plan has feed-forward layers on the host beside their blocks, which {able} can be told: plan again "
+            f"with --for {record.name}"
+        )
     return record.write(record, placed)
 
 
@@ -103,10 +109,4 @@ def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Pla
             return (f"placekit export {shlex.quote(model)} PLACEMENT --platform PLATFORM{to}",)
         model = "MODEL"  # the file says the shapes, and the runtime has its own
     lines = [line for told in servers(runtime, problem, placement).values() for line in told.lines(model)]
-    nodes = list(dict.fromkeys(str(device.node) for device in _used(problem, placement)))
-    if len(nodes) > 1:
-        lines.append(
-            f"# devices are on {', '.join(nodes)}: the line has the stages in order, and how ranks start on "
-            f"several machines is {runtime}'s own ({record.nodes})"
-        )
     return tuple(lines)

@@ -9,13 +9,17 @@ fills cards first, and transformers leaves 10 % of them free.
 from __future__ import annotations
 
 from placekit.exports.device_map import device_map, device_map_line, module_affinities
-from placekit.language.runtimes.record import Launch, Placed, Runtime
+from placekit.language.runtimes.device_names import ordered
+from placekit.language.runtimes.module_lines import read_affinities, read_device_map
+from placekit.language.runtimes.record import Launch, Placed, Runtime, Typed
 
 
 def write_device_map(runtime: Runtime, placed: Placed) -> Launch:
     """Return the device map as a line of Python."""
     mapped = device_map(placed.graph, placed.platform, placed.placement)
-    return Launch(runtime, code=(device_map_line(mapped),))
+    cards = [device for device in placed.platform.devices if not device.is_host]
+    told = "".join(f"  # with {name}={value}" for name, value in ordered(placed.platform, cards).items())
+    return Launch(runtime, code=(device_map_line(mapped) + told,))
 
 
 def write_affinities(runtime: Runtime, placed: Placed) -> Launch:
@@ -36,7 +40,8 @@ ACCELERATE = Runtime(
     program=None,
     options={},
     write=write_device_map,
-    read=None,
+    read=read_device_map,
+    typed=Typed(assigns=("device_map",)),
     exports="device map",
     is_serial=True,
     not_searched=("weights on a disk", "parts of blocks on other devices"),
@@ -56,7 +61,8 @@ OPENVINO = Runtime(
     program=None,
     options={},
     write=write_affinities,
-    read=None,
+    read=read_affinities,
+    typed=Typed(assigns=("device", "affinities")),
     exports="affinities",
     runs_programs=True,
     not_searched=("parts of blocks on other devices", "tensor parallelism of its GPU plugin"),
@@ -74,7 +80,8 @@ PLACEKIT = Runtime(
     program=None,
     options={},
     write=write_affinities,
-    read=None,
+    read=read_affinities,
+    typed=Typed(assigns=("device", "affinities")),
     exports="affinities",
     runs_programs=True,
     not_searched=("parts of blocks on other devices",),

@@ -17,11 +17,14 @@ from __future__ import annotations
 from typing import Any
 
 from placekit.language.runtimes.device_names import visible_devices
-from placekit.language.runtimes.record import Launch, PhaseArguments, Placed, Runtime, Typed
-from placekit.language.runtimes.server_line import read_server
+from placekit.language.runtimes.machines import node_starts, ray_starts
+from placekit.language.runtimes.record import Launch, PhaseArguments, Placed, Runtime, Start, Typed
+from placekit.language.runtimes.stage_lines import read_server, read_tensorrt_llm
 from placekit.language.runtimes.stages import pipeline
 from placekit.model.errors import UnsupportedProblemError
 
+_CACHES = {"auto": "f16", "bfloat16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+"""Precision of the cache by the name of vLLM and SGLang."""
 _BOTH = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 
 
@@ -31,10 +34,19 @@ def write_server(runtime: Runtime, placed: Placed) -> Launch:
     arguments = [options["stages"], str(len(stages.stages)), *stages.degrees(options["degree"])]
     arguments += [options["replicas"], str(stages.replicas)] if stages.replicas > 1 else []
     arguments += runtime.planned(placed.served)
-    devices = stages.by_replica()
-    environment = visible_devices(placed.platform, devices, placed.served.cards)
+    devices, served = stages.by_replica(), placed.served
+    starts: tuple[Start, ...]
+    if runtime.starter:
+        starts = ray_starts(runtime.name, placed, devices)
+        arguments += [options["backend"], "ray"] if starts else []
+    else:
+        starts = node_starts(runtime.name, placed, devices, len(stages.stages))
+    if starts and stages.replicas > 1:
+        raise UnsupportedProblemError(f"{runtime.name}: replicas on several machines are started one by one; plan "
+                                      "each machine by itself, or place with --teams off")  # fmt: skip
+    environment = visible_devices(placed.platform, devices, served.cards, served.nodes)
     environment[runtime.variable] = ",".join(map(str, stages.counts))
-    return Launch(runtime, environment, tuple(arguments), devices)
+    return Launch(runtime, environment, tuple(arguments), devices, starts=starts)
 
 
 def write_tensorrt_llm(runtime: Runtime, placed: Placed) -> Launch:
@@ -47,7 +59,7 @@ def write_tensorrt_llm(runtime: Runtime, placed: Placed) -> Launch:
     devices = stages.by_replica()
     config: dict[str, Any] = {"pipeline_parallel_size": len(stages.stages), "pp_partition": stages.counts}
     config |= {"tensor_parallel_size": stages.degree} if stages.degree > 1 else {}
-    environment = visible_devices(placed.platform, devices, placed.served.cards)
+    environment = visible_devices(placed.platform, devices, placed.served.cards, placed.served.nodes)
     return Launch(runtime, environment, tuple(arguments), devices, config)
 
 
@@ -71,6 +83,7 @@ VLLM = Runtime(
     is_parallel=True,
     nodes="a Ray cluster",
     program="vllm serve {model}",
+    starter="ray start",
     options={
         "stages": "--pipeline-parallel-size",
         "replicas": "--data-parallel-size",
@@ -79,6 +92,7 @@ VLLM = Runtime(
         "sequences": "--max-num-seqs",
         "chunk": "--max-num-batched-tokens",
         "used": "--gpu-memory-utilization",
+        "backend": "--distributed-executor-backend",
     },
     variable="VLLM_PP_LAYER_PARTITION",
     write=write_server,
@@ -97,13 +111,16 @@ VLLM = Runtime(
                 "--served-model-name",
                 "--tokenizer",
                 "--seed",
-                "--distributed-executor-backend",
                 "--api-key",
                 "--kv-transfer-config",
                 "--load-format",
                 "--revision",
             }
         ),
+        refused=frozenset(
+            {"--cpu-offload-gb", "--enable-expert-parallel", "--data-parallel-size-local", "--nnodes", "--node-rank"}
+        ),
+        cache=("--kv-cache-dtype", _CACHES),
     ),
     phases={
         "prefill": PhaseArguments(
@@ -173,8 +190,11 @@ SGLANG = Runtime(
                 "--disaggregation-mode",
                 "--attention-backend",
                 "--random-seed",
+                "--nccl-init-addr",
             }
         ),
+        refused=frozenset({"--cpu-offload-gb", "--ep-size", "--enable-dp-attention", "--base-gpu-id"}),
+        cache=("--kv-cache-dtype", _CACHES),
     ),
     phases={
         "prefill": PhaseArguments(("--port", "30000", "--disaggregation-mode", "prefill")),
@@ -201,7 +221,6 @@ TENSORRT_LLM = Runtime(
     goal="throughput",
     kernels="servers",
     is_parallel=True,
-    nodes="a process per machine",
     program="trtllm-serve {model} --extra_llm_api_options {file}",
     options={
         "stages": "--pp_size",
@@ -213,7 +232,19 @@ TENSORRT_LLM = Runtime(
     },
     settings="yaml",
     write=write_tensorrt_llm,
-    read=None,
+    read=read_tensorrt_llm,
+    typed=Typed(
+        programs=("trtllm-serve", "trtllm-serve serve"),
+        also={
+            "--pipeline_parallel_size": "--pp_size",
+            "--tensor_parallel_size": "--tp_size",
+            "--free_gpu_memory_fraction": "--kv_cache_free_gpu_memory_fraction",
+        },
+        flags={"--trust_remote_code": None},
+        ignored=frozenset({"--host", "--port", "--backend", "--tokenizer", "--log_level", "--max_beam_width"}),
+        refused=frozenset({"--ep_size", "--cluster_size", "--gpus_per_node"}),
+        settings_file="--extra_llm_api_options",
+    ),
     phases={
         "prefill": PhaseArguments(
             ("--port", "8001"),
@@ -221,5 +252,10 @@ TENSORRT_LLM = Runtime(
         ),
         "decode": PhaseArguments(("--port", "8002"), config={"cache_transceiver_config": {"backend": "DEFAULT"}}),
     },
-    not_searched=("expert parallelism", "attention by data parallel for mixtures of experts", "replicas"),
+    not_searched=(
+        "expert parallelism",
+        "attention by data parallel for mixtures of experts",
+        "replicas",
+        "several machines (mpirun)",
+    ),
 )

@@ -9,10 +9,13 @@ torchtitan: ``parallelism.module_fqns_per_model_part``, a list of module paths p
 
 from __future__ import annotations
 
-from placekit.language.runtimes.device_names import visible_devices
-from placekit.language.runtimes.record import Launch, Placed, Runtime
+from placekit.language.runtimes.machines import torchrun_starts
+from placekit.language.runtimes.record import Launch, Placed, Runtime, Typed
+from placekit.language.runtimes.stage_lines import read_megatron, read_torchtitan
 from placekit.language.runtimes.stages import pipeline
 from placekit.model.errors import UnsupportedProblemError
+
+TORCHRUN = ("torchrun", "python -m torch.distributed.run", "python3 -m torch.distributed.run")
 
 
 def write_megatron(runtime: Runtime, placed: Placed) -> Launch:
@@ -38,7 +41,7 @@ def write_megatron(runtime: Runtime, placed: Placed) -> Launch:
         options["stages"], str(len(stages)), options["layout"], "|".join(layout), *found.degrees(options["degree"]),
     )  # fmt: skip
     devices = found.by_stage()
-    return Launch(runtime, visible_devices(placed.platform, devices, placed.served.cards), arguments, devices)
+    return Launch(runtime, arguments=arguments, devices=devices, starts=torchrun_starts(runtime.name, placed, devices))
 
 
 def write_torchtitan(runtime: Runtime, placed: Placed) -> Launch:
@@ -55,9 +58,9 @@ def write_torchtitan(runtime: Runtime, placed: Placed) -> Launch:
     arguments += [options["replicas"], str(replicas)] if replicas > 1 else []
     arguments += found.degrees(options["degree"])
     devices = found.by_stage()  # pp is the outermost dimension, tp the innermost
-    environment = visible_devices(placed.platform, devices, placed.served.cards)
+    starts = torchrun_starts(runtime.name, placed, devices)
     config = {"parallelism": {"pipeline_parallel_degree": len(stages), "module_fqns_per_model_part": parts}}
-    return Launch(runtime, environment, tuple(arguments), devices, config)
+    return Launch(runtime, {}, tuple(arguments), devices, config, "settings.toml", starts=starts)
 
 
 MEGATRON = Runtime(
@@ -72,7 +75,7 @@ MEGATRON = Runtime(
     is_parallel=True,
     trains_prediction=True,
     nodes="torchrun",
-    program=None,
+    program="torchrun {start} pretrain_gpt.py",
     options={
         "stages": "--pipeline-model-parallel-size",
         "layout": "--pipeline-model-parallel-layout",
@@ -80,7 +83,22 @@ MEGATRON = Runtime(
         "predicting": "--mtp-num-layers",
     },
     write=write_megatron,
-    read=None,
+    read=read_megatron,
+    typed=Typed(
+        programs=TORCHRUN,
+        is_open=True,
+        refused=frozenset(
+            {
+                "--num-layers-per-virtual-pipeline-stage",
+                "--num-virtual-stages-per-pipeline-rank",
+                "--decoder-first-pipeline-num-layers",
+                "--decoder-last-pipeline-num-layers",
+                "--expert-model-parallel-size",
+                "--context-parallel-size",
+                "--standalone-embedding-stage",
+            }
+        ),
+    ),
     not_searched=("expert parallelism", "interleaved stages", "context parallelism"),
 )
 
@@ -95,7 +113,7 @@ TORCHTITAN = Runtime(
     kernels="general",
     is_parallel=True,
     nodes="torchrun",
-    program=None,
+    program="torchrun {start} -m torchtitan.train --job.config_file {file}",
     options={
         "stages": "--parallelism.pipeline_parallel_degree",
         "replicas": "--parallelism.data_parallel_replicate_degree",
@@ -103,6 +121,19 @@ TORCHTITAN = Runtime(
     },
     settings="toml",
     write=write_torchtitan,
-    read=None,
+    read=read_torchtitan,
+    typed=Typed(
+        programs=TORCHRUN,
+        is_open=True,
+        refused=frozenset(
+            {
+                "--parallelism.data_parallel_shard_degree",
+                "--parallelism.context_parallel_degree",
+                "--parallelism.expert_parallel_degree",
+                "--parallelism.pipeline_parallel_layers_per_stage",
+            }
+        ),
+        settings_file="--job.config_file",
+    ),
     not_searched=("expert parallelism", "interleaved stages", "sharded data parallelism", "context parallelism"),
 )

@@ -13,15 +13,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from placekit.exports.blocks import block_placement
-from placekit.language.runtimes.device_names import ADDRESS, buffer_names
+from placekit.language.runtimes.device_names import ADDRESS, buffer_names, numbers_seen
+from placekit.language.runtimes.llama.rpc import remote_devices
+from placekit.language.runtimes.llama.tensors import moved_ops
 from placekit.language.runtimes.record import Launch, Placed, Runtime, Typed
-from placekit.language.runtimes.rpc import remote_devices
-from placekit.language.runtimes.typed import whole_number
+from placekit.language.runtimes.values import whole_number
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
@@ -37,6 +38,7 @@ _CONTEXT, _CHUNK = 4096, 512
 TYPED = Typed(
     programs=("llama-server", "llama-cli", "llama-bench"),
     model="-m",
+    lenders=("ggml-rpc-server", "rpc-server"),
     also={
         "--model": "-m", "-ngl": "--n-gpu-layers", "--gpu-layers": "--n-gpu-layers", "-ts": "--tensor-split",
         "-sm": "--split-mode", "-dev": "--device", "-ncmoe": "--n-cpu-moe", "-ncffn": "--n-cpu-ffn",
@@ -66,12 +68,10 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
     InvalidProblemError
         A device that is not there, or a number that is none; the message names it.
     UnsupportedProblemError
-        A split that llama.cpp chooses by itself, or rules for tensors.
+        A split that llama.cpp chooses by itself, or a rule that moves a part of an op.
     """
-    values = dict(pairwise(launch.arguments))
+    values = launch.values
     options = runtime.options
-    if options["tensors"] in values:
-        raise UnsupportedProblemError(f"rules of {options['tensors']} are not read")
     if values.get(options["split_mode"], "layer") != "layer":
         raise UnsupportedProblemError(f"{options['split_mode']} {values[options['split_mode']]} is not read; layer is")
     host = next((at for at, device in enumerate(platform.devices) if device.is_host), None)
@@ -83,7 +83,8 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
         )
     layers = blocks.num_blocks + 1
     wanted = ALL_BLOCKS if offloaded in ("all", "-1") else whole_number(options["blocks"], offloaded)
-    devices = _devices(options, values, platform)
+    named = _named(options, values, platform, launch.environment)
+    devices = _devices(options, values, named)
     active = min(wanted, layers) if devices else 0
     shares = _shares(values.get(options["split"]), devices, platform, options["split"])
     if host is None and active < layers:
@@ -96,41 +97,101 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
     front = homes[0] if host is None else host  # the embedding is in host memory, of which a platform may say nothing
     inside = np.array(homes)[np.maximum(number, 0)]
     place = np.where(number == BEFORE, front, np.where(number == BEHIND, homes[-1], inside))
+    rules = _rules(options, values, named, host)
+    if rules:
+        place = moved_ops(graph, blocks, place, rules, np.array([device.is_host for device in platform.devices]))
+    return Placed(
+        graph, platform, Placement(graph.op_names, platform.device_names, place), read_served(runtime, launch)
+    )
+
+
+def read_served(runtime: Runtime, launch: Launch) -> Served:
+    """Return what a line says of the cache, the sequences, the steps and the feed-forward layers on the host.
+
+    Raises
+    ------
+    InvalidProblemError
+        A number that is none.
+    UnsupportedProblemError
+        A type of the cache that placekit has no size for.
+    """
+    options, values = runtime.options, launch.values
     sequences = whole_number(options["sequences"], values.get(options["sequences"], "1"))
     context = whole_number(options["all_context"], values.get(options["all_context"], str(_CONTEXT)))
     hosted = {name: whole_number(options[name], values.get(options[name], "0")) for name in ("hosted", "hosted_dense")}
     kind = values.get(options["cache_keys"], "f16")
     if kind not in PRECISIONS:
         raise UnsupportedProblemError(f"{options['cache_keys']} {kind} is not read; types are {', '.join(PRECISIONS)}")
-    served = Served(
+    return Served(
         runtime=runtime.name, context=context // max(sequences, 1), sequences=sequences,
         chunk=whole_number(options["chunk"], values.get(options["chunk"], str(_CHUNK))),
         cache_precision=PRECISIONS[kind],
-        hosted_blocks=min(max(hosted.values()), blocks.num_blocks), hosts_dense=hosted["hosted_dense"] > 0,
+        hosted_blocks=max(hosted.values()), hosts_dense=hosted["hosted_dense"] > 0,
     )  # fmt: skip
-    return Placed(graph, platform, Placement(graph.op_names, platform.device_names, place), served)
 
 
-def _devices(options: Mapping[str, str], values: Mapping[str, str], platform: Platform) -> list[int]:
-    """Return the devices that layers are divided among, in llama.cpp's order."""
+class _Named(NamedTuple):
+    """Devices by llama.cpp's names."""
+
+    devices: dict[str, int]  # that layers may be divided among, in llama.cpp's order
+    buffers: dict[str, int]
+
+
+def _named(
+    options: Mapping[str, str], values: Mapping[str, str], platform: Platform, environment: Mapping[str, str]
+) -> _Named:
+    """Return the devices that a line may name: those of servers, and the cards that programs see.
+
+    Raises `InvalidProblemError`: a server of no device.
+    """
     servers = [address for address in values.get(options["servers"], "").split(",") if address]
     remote = [device for device in platform.devices if device.properties.get(ADDRESS) in servers]
     remote.sort(key=lambda device: servers.index(device.properties[ADDRESS]))
     lacking = set(servers) - {device.properties[ADDRESS] for device in remote}
     if lacking:
         raise InvalidProblemError(f"{options['servers']} {', '.join(sorted(lacking))}: no device is at this address")
-    called = buffer_names(platform) | dict(remote_devices(remote).names)
     local = [each for each in platform.devices if not each.is_host and ADDRESS not in each.properties]
-    at_name = {called[each.name]: platform.index(each.name) for each in [*remote, *local]}
-    named = values.get(options["devices"])
-    if named is None:
+    called = buffer_names(platform)
+    own = [called[each.name] for each in local]
+    numbered = [name for name in own if re.fullmatch(r"(CUDA|ROCm|SYCL)\d+", name)]
+    seen = numbers_seen(environment, len(numbered)) if numbered else []
+    found_at = {name: platform.index(each.name) for name, each in zip(own, local, strict=True)}
+    places = {name: at for name, at in found_at.items() if name not in numbered}
+    places = {numbered[at]: found_at[numbered[number]] for at, number in enumerate(seen)} | places
+    lent = remote_devices(remote)
+    first = {lent.names[each.name]: platform.index(each.name) for each in remote}
+    return _Named({**first, **places}, {lent.buffers[each.name]: platform.index(each.name) for each in remote} | places)
+
+
+def _rules(
+    options: Mapping[str, str], values: Mapping[str, str], named: _Named, host: int | None
+) -> list[tuple[str, int]]:
+    """Return the patterns of tensors that are moved, with their devices.
+
+    Raises `InvalidProblemError`: a rule without a buffer, or of one that is not there.
+    """
+    told, option = values.get(options["tensors"], ""), options["tensors"]
+    buffers = named.buffers if host is None else {**named.buffers, "CPU": host}
+    found = []
+    for rule in filter(None, told.split(",")):
+        pattern, _, buffer = rule.partition("=")
+        if buffer not in buffers:
+            raise InvalidProblemError(f"{option} {rule}: buffers are {', '.join(buffers)}")
+        found.append((pattern, buffers[buffer]))
+    return found
+
+
+def _devices(options: Mapping[str, str], values: Mapping[str, str], named: _Named) -> list[int]:
+    """Return the devices that layers are divided among, in llama.cpp's order."""
+    told, at_name = values.get(options["devices"]), named.devices
+    if told is None:
         return list(at_name.values())
-    if named == "none":
+    if told == "none":
         return []
-    for name in named.split(","):
+    for name in told.split(","):
         if name not in at_name:
             raise InvalidProblemError(f"{options['devices']} {name}: devices are {', '.join(at_name) or 'none'}")
-    return [at_name[name] for name in named.split(",")]
+    return [at_name[name] for name in told.split(",")]
 
 
 def _shares(told: str | None, devices: Sequence[int], platform: Platform, option: str) -> list[np.float32]:

@@ -25,51 +25,17 @@ import numpy as np
 
 from placekit.exports.blocks import BlockPlacement, block_placement, refuse_teams
 from placekit.exports.kept import require_kept
-from placekit.language.runtimes.device_names import buffer_names
-from placekit.language.runtimes.llama_cpp_line import TYPED, read_llama_cpp
+from placekit.language.runtimes.device_names import buffer_names, ordered
+from placekit.language.runtimes.llama.reader import TYPED, read_llama_cpp, read_served
+from placekit.language.runtimes.llama.rpc import as_one_machine, is_remote, remote_devices
+from placekit.language.runtimes.llama.tensors import ALL_EXPERTS, EXPERTS, KEEPING, block_tensors, end_tensor, is_file
 from placekit.language.runtimes.record import Launch, Placed, Runtime
-from placekit.language.runtimes.rpc import as_one_machine, remote_devices
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.served import Served
 
-GGUF_TENSORS: Mapping[str, tuple[str, ...]] = {
-    "input_layernorm": ("attn_norm",),
-    "self_attn.q_proj": ("attn_q",),
-    "self_attn.k_proj": ("attn_k",),
-    "self_attn.v_proj": ("attn_v",),
-    "self_attn.qkv_proj": ("attn_q", "attn_k", "attn_v"),
-    "self_attn.o_proj": ("attn_output",),
-    "post_attention_layernorm": ("ffn_norm",),
-    "mlp.gate": ("ffn_gate_inp",),
-    "mlp.gate_proj": ("ffn_gate",),
-    "mlp.up_proj": ("ffn_up",),
-    "mlp.gate_up_proj": ("ffn_gate", "ffn_up"),
-    "mlp.down_proj": ("ffn_down",),
-    "mlp.up_proj_exps": ("ffn_up_exps", "ffn_up_chexps"),
-    "mlp.gate_up_proj_exps": (
-        "ffn_gate_exps",
-        "ffn_up_exps",
-        "ffn_gate_up_exps",
-        "ffn_gate_chexps",
-        "ffn_up_chexps",
-        "ffn_gate_up_chexps",
-    ),
-    "mlp.down_proj_exps": ("ffn_down_exps", "ffn_down_chexps"),
-    "mlp.shared_experts.gate_up_proj": ("ffn_gate_shexp", "ffn_up_shexp"),
-    "mlp.shared_experts.down_proj": ("ffn_down_shexp",),
-}
-"""Tensors of a GGUF file by path inside a block: files differ in how they fuse experts, and a rule must cover all."""
-
-FILE_STACK = "blk."
-"""Beginning of the paths of blocks of a GGUF file, whose ops are called as their tensors."""
-KEEPING = ("ScaledDotProductAttention", "StateUpdate")
-"""Types of ops that keep something of a sequence."""
-_EXPERTS = {name for path, names in GGUF_TENSORS.items() if path.endswith("_exps") for name in names}
-_ALL_EXPERTS = "ffn_(up|down|gate_up|gate)_(ch|)exps"
-"""llama.cpp's own pattern."""
 _CACHE_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
 
 
@@ -139,7 +105,9 @@ def write_llama_cpp(runtime: Runtime, placed: Placed) -> Launch:
     if rules:
         arguments += [options["tensors"], ",".join(f"{pattern}={target}" for pattern, target in rules)]
     devices = tuple(placement.device_names[d] for d in used)
-    return Launch(runtime, {}, tuple(arguments), devices, elsewhere=remote.servers)
+    environment = ordered(platform, [platform.devices[d] for d in cards if not is_remote(platform.devices[d])])
+    environment = environment if any(called[d].startswith("CUDA") for d in used) else {}
+    return Launch(runtime, environment, tuple(arguments), devices, elsewhere=remote.servers)
 
 
 def _rules(
@@ -149,7 +117,6 @@ def _rules(
 
     `follows` has the buffer of every block, and those of what is before and behind the blocks.
     """
-    is_file = blocks.stack == FILE_STACK
     ends: dict[str, str] = {}  # buffer of every tensor outside of the blocks
     moved: dict[str, str] = {}
     blocks_of: dict[tuple[str, tuple[str, ...]], list[int]] = {}  # elsewhere than their blocks: by device and names
@@ -157,10 +124,10 @@ def _rules(
         number, target, name = int(blocks.block_of_op[op]), target_of_op[op], graph.op_names[op]
         if number >= 0:
             if target != follows[number]:
-                names = _tensors(graph, number, op, blocks.rest_of_op[op], is_file=is_file)
+                names = block_tensors(graph, blocks, op)
                 blocks_of.setdefault((target, names), []).append(number)
             continue
-        tensor = name if is_file else _end_tensor(name, number)
+        tensor = name if is_file(blocks) else end_tensor(name, number)
         if ends.setdefault(tensor, target) != target:
             raise UnsupportedProblemError(
                 f"llama.cpp has one tensor {tensor}; {name!r} is on {target}, and another op that holds it is on "
@@ -233,27 +200,6 @@ def _home(graph: OpGraph, placement: Placement, inside: np.ndarray[Any, Any], wo
     return int(np.bincount(at).argmax())
 
 
-def _tensors(graph: OpGraph, number: int, op: int, rest: str, *, is_file: bool) -> tuple[str, ...]:
-    """Return the names of the tensors of a block that an op holds; an op of a file is called as its tensor."""
-    if is_file and graph.op_types[op] not in KEEPING:
-        return (rest,)
-    path = next((path for path in GGUF_TENSORS if re.fullmatch(rf"{re.escape(path)}(\.[a-z_]+)?(#\d+)?", rest)), None)
-    if path is None:
-        raise UnsupportedProblemError(
-            f"{graph.name!r}: {rest!r} of block {number} is not where its block is, and has no tensor of a known name "
-            "in llama.cpp; place with --granularity layer"
-        )
-    return GGUF_TENSORS[path]
-
-
-def _end_tensor(name: str, number: int) -> str:
-    """Return the tensor that an op outside of the blocks holds, by the op's name."""
-    is_norm = re.search(r"norm|(^|[./])ln_?f?\b", name.lower()) is not None
-    if number == BEFORE:
-        return "token_embd_norm" if is_norm else "position_embd" if "pos" in name or "wpe" in name else "token_embd"
-    return "output_norm" if is_norm else "output"
-
-
 def _any_of(numbers: Sequence[int], num_blocks: int) -> str:
     """Return a pattern of the numbers of blocks."""
     return r"\d+" if len(numbers) == num_blocks > 1 else _one_of(list(map(str, numbers)))
@@ -262,8 +208,8 @@ def _any_of(numbers: Sequence[int], num_blocks: int) -> str:
 def _one_of(names: Sequence[str]) -> str:
     """Return a pattern of these texts."""
     names = [re.escape(name) for name in dict.fromkeys(names)]
-    if _EXPERTS.issubset(names):
-        names = [*(name for name in names if name not in _EXPERTS), _ALL_EXPERTS]
+    if EXPERTS.issubset(names):
+        names = [*(name for name in names if name not in EXPERTS), ALL_EXPERTS]
     return names[0] if len(names) == 1 else f"({'|'.join(names)})"
 
 
@@ -303,6 +249,7 @@ LLAMA_CPP = Runtime(
     },
     write=write_llama_cpp,
     read=read_llama_cpp,
+    read_served=read_served,
     typed=TYPED,
     not_searched=(
         "single tensors elsewhere than their blocks (--override-tensor)",
