@@ -20,6 +20,7 @@ from typing import Any
 from placekit.benchmarks.cases.plan import Case, Job
 from placekit.benchmarks.cases.solve_case import failed_row, solve_case
 from placekit.benchmarks.store import Store, append_row
+from placekit.model.errors import PlacekitError
 
 logger = logging.getLogger(__name__)
 
@@ -40,22 +41,23 @@ def run_jobs(
     store: Store,  # where the rows go
     make_executor: Callable[[], Executor],  # makes an executor; called again after one broke
     *,
-    num_workers: int = 1,  # jobs that are handed out at a time
+    num_workers: int | Callable[[], int] = 1,  # jobs that are handed out at a time; asked again before each
     is_isolated: bool = False,  # True to give every job, one after the other, an executor of its own
     on_progress: Callable[[SuiteProgress], None] | None = None,  # called at the start and after every row
 ) -> None:
     """Solve `jobs`, and append a row for each to `store` (which must be locked).
 
-    Raises `PlacekitError`: a row cannot be written; `KeyboardInterrupt`: Ctrl-C; rows of solves that it cut short are
-    not written.
+    Raises `PlacekitError`: a row cannot be written, or the executor cannot go on; `KeyboardInterrupt`: Ctrl-C; rows of
+    solves that it cut short are not written.
     """
-    run = _RunningSuite(jobs, store, num_workers, on_progress)
+    width = num_workers if callable(num_workers) else lambda: num_workers
+    run = _RunningSuite(jobs, store, width, on_progress)
     run.tell(None)
     waiting, suspects = deque(jobs), deque[Job]()
     while waiting or suspects:
         batch = deque([suspects.popleft()]) if suspects else deque([waiting.popleft()]) if is_isolated else waiting
         is_alone = batch is not waiting
-        running = run.drain(batch, make_executor(), 1 if is_alone else num_workers)
+        running = run.drain(batch, make_executor(), (lambda: 1) if is_alone else width)
         if len(running) == 1:
             run.keep(failed_row(running[0], "the worker process died"))
         elif running:
@@ -86,22 +88,22 @@ class _RunningSuite:
         self,
         jobs: Sequence[Job],
         store: Store,
-        num_workers: int,
+        width: Callable[[], int],
         on_progress: Callable[[SuiteProgress], None] | None,
     ) -> None:
         self._left = {job.case.address: job.case for job in jobs}
         self._num_total = len(self._left)
         self._store = store
-        self._num_workers = num_workers
+        self._width = width
         self._on_progress = on_progress
         self._done: list[tuple[str, float, float]] = []
 
-    def drain(self, batch: deque[Job], executor: Executor, in_flight: int) -> list[Job]:
+    def drain(self, batch: deque[Job], executor: Executor, width: Callable[[], int]) -> list[Job]:
         """Run the batch; return the jobs that were running when the executor broke, none if it did not."""
         running: dict[Future[dict[str, Any]], tuple[Job, float]] = {}
         try:
             while batch or running:
-                while batch and len(running) < in_flight:
+                while batch and len(running) < width():
                     job = batch.popleft()
                     try:
                         running[executor.submit(solve_case, job)] = job, perf_counter()
@@ -114,6 +116,8 @@ class _RunningSuite:
                         row = future.result()
                     except BrokenExecutor:
                         return [job for job, _ in running.values()]
+                    except PlacekitError:  # of the executor, as `solve_case` makes a row of its own errors
+                        raise
                     except Exception as error:  # a row that does not come back, as from pickle
                         row = failed_row(job, f"{type(error).__name__}: {error}")
                     del running[future]
@@ -126,12 +130,12 @@ class _RunningSuite:
 
     def keep(self, row: dict[str, Any]) -> None:
         """Write a row, and tell."""
-        append_row(self._store.path, row | {"num_workers": self._num_workers})
+        append_row(self._store.path, {"num_workers": self._width(), **row})
         del self._left[row["case"]]
         self.tell(row)
 
     def tell(self, row: dict[str, Any] | None) -> None:
         """Report progress."""
         if self._on_progress is not None:
-            left_s = remaining_s(tuple(self._left.values()), self._done, self._num_workers)
+            left_s = remaining_s(tuple(self._left.values()), self._done, self._width())
             self._on_progress(SuiteProgress(self._num_total - len(self._left), self._num_total, left_s, row))

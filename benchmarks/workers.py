@@ -19,14 +19,17 @@ _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_N
 """Where libraries look for the size of their thread pools; one that the user has set to less is left alone."""
 
 
-def make_executor(num_workers: int) -> Executor:
-    """Return an executor of `num_workers` new processes, which share the cores evenly; the caller shuts it down."""
+def make_executor(num_workers: int, among: Sequence[int] | None = None) -> Executor:
+    """Return an executor of `num_workers` new processes, which share the cores evenly; the caller shuts it down.
+
+    The cores are all that this process may use, or those `among` them.
+    """
     if num_workers < 1:
         raise InvalidProblemError(f"{num_workers} workers; there must be at least 1")
     # spawn: a fork of a process with threads (solvers, OpenVINO) may deadlock
     context = multiprocessing.get_context("spawn")
     cores: SimpleQueue[tuple[int, ...]] = context.SimpleQueue()
-    for share in shares_of(usable_cpus(), num_workers):
+    for share in shares_of(among or usable_cpus(), num_workers):
         cores.put(share)
     return ProcessPoolExecutor(num_workers, context, _begin, (cores,))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -16,6 +18,7 @@ from placekit.benchmarks.execute import measure_jobs
 from placekit.benchmarks.published import kept_rows, predictions, read_measurements, write_predictions
 from placekit.benchmarks.report.truth import truth
 from placekit.benchmarks.report.write import markdown_table
+from placekit.benchmarks.rewards import REWARD
 from placekit.benchmarks.runner import SuiteProgress, run_jobs
 from placekit.benchmarks.store import Store
 from placekit.cli.console import diagnostics, print_json, print_line, show_parts
@@ -24,9 +27,12 @@ from placekit.cli.output.progress import StepBar
 from placekit.cli.output.render import plain_table
 from placekit.cli.output.units import format_share, format_time
 from placekit.cli.parameters import COMMON, OUTPUT, SEARCH, option
-from placekit.model.errors import InvalidProblemError, check_names
+from placekit.model.errors import InvalidProblemError, PlacekitError, check_names
 from placekit.model.sizes import format_seconds
 from placekit.solve.stop import relative_gap
+
+if TYPE_CHECKING:  # needs the extra cluster
+    from placekit.benchmarks.on_cluster import CaseExecutor
 
 MAX_REASONS = 8
 PUBLISHED = "published"
@@ -42,9 +48,21 @@ class CaseChoice:
     method: list[str] | None = option(None, "Only this method or label; repeatable.", "NAME", names="--method -m")
     workload: str | None = option(None, "Only models whose name contains this text.", "TEXT")
     case: list[str] | None = option(None, "Only this case; repeatable.", "ID")
+    shard: str | None = option(None, "Only the third of 16 parts of about the same work, as in an array job.", "3/16")
 
     def of(self, jobs: list[Job]) -> list[Job]:
         """Return the chosen ones of `jobs`."""
+        jobs = self._named(jobs)
+        if self.shard is None:
+            return jobs
+        part = re.fullmatch(r"(\d{1,6})/(\d{1,6})", self.shard)
+        if part is None or not 1 <= int(part[1]) <= int(part[2]):
+            raise InvalidProblemError(f"--shard {self.shard}: write PART/PARTS, from 1/16 to 16/16")
+        # by address, so that no part gets all cases of one method
+        mine = set(sorted(job.case.address for job in jobs)[int(part[1]) - 1 :: int(part[2])])
+        return [job for job in jobs if job.case.address in mine]
+
+    def _named(self, jobs: list[Job]) -> list[Job]:
         workload = self.workload and [self.workload]
         jobs = _chosen(jobs, "--method", self.method, lambda job: (job.case.method, str(job.facts["label"])))
         jobs = _chosen(jobs, "--workload", workload, lambda job: (str(job.facts["model"]),), str.__contains__)
@@ -63,6 +81,7 @@ class Running:
     again: bool = option(False, "Run cases that have a row again.")
     retry: bool = option(False, "Run failed cases and disturbed timings again.")
     workers: int = option(1, "Number of solves that run in parallel.", "N", panel=SEARCH)
+    cluster: str | None = option(None, "Run on the workers of this Dask scheduler instead.", "ADDRESS", panel=SEARCH)
     measurements: Path | None = option(
         None, "published: file of measurements (.jsonl) in place of placekit's own.", "FILE"
     )
@@ -94,7 +113,7 @@ def bench(
     chosen = read_suite(suite, folder)
     if running.time_limit_s is not None:
         chosen = chosen.at_most(running.time_limit_s)
-    with store.locked():
+    with store.locked(), _cluster(chosen.content, running, is_quiet=as_json) as there:
         plan = make_plan(chosen, store.folder)
         known = store.rows()
         jobs = choice.of(list(plan.jobs))
@@ -104,10 +123,29 @@ def bench(
         if running.dry_run:
             _tell_plan(jobs, wanted, plan, running.workers, as_json=as_json)
             return
-        _run(wanted, store, chosen.content, running, is_quiet=as_json)
+        _run(wanted, store, chosen.content, running, there, is_quiet=as_json)
         if chosen.content.measure:
             _measure(jobs, store, chosen.content, retry=running.retry, is_quiet=as_json)
         _finish(jobs, plan, store, as_json=as_json)
+
+
+@contextmanager
+def _cluster(content: SuiteModel, running: Running, *, is_quiet: bool) -> Iterator[CaseExecutor | None]:
+    """Connect with the cluster, before any work; there is none to connect with for what measures this machine."""
+    if running.cluster is None or running.dry_run:
+        yield None
+        return
+    if running.workers != 1:
+        raise InvalidProblemError("--workers is of this machine; the workers of --cluster are as many as you started")
+    if content.isolate:
+        if not is_quiet:
+            print_line("isolated suite: its cases measure memory and time on this machine, and run here")
+        yield None
+        return
+    from placekit.benchmarks.on_cluster import cluster_executor
+
+    with cluster_executor(running.cluster) as there:
+        yield there
 
 
 def _published(running: Running, *, as_json: bool) -> None:
@@ -191,11 +229,16 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
     )
 
 
-def _run(wanted: list[Job], store: Store, content: SuiteModel, running: Running, *, is_quiet: bool) -> None:
+def _run(
+    wanted: list[Job], store: Store, content: SuiteModel, running: Running, there: CaseExecutor | None, *,
+    is_quiet: bool,
+) -> None:  # fmt: skip
+    """Run cases on the cluster `there`, and here what measures the devices of this machine."""
     from placekit.benchmarks.workers import make_executor
 
     workers = 1 if content.isolate else running.workers  # beside others neither memory nor time is its own
-
+    elsewhere = [] if there is None else [job for job in wanted if REWARD not in job.case.params]
+    here = [job for job in wanted if job not in elsewhere] if elsewhere else wanted
     with StepBar() as bar:
 
         def tell(progress: SuiteProgress) -> None:
@@ -203,17 +246,20 @@ def _run(wanted: list[Job], store: Store, content: SuiteModel, running: Running,
             if progress.row is not None and not is_quiet:
                 print_line(_told(progress, progress.row))
 
-        if not wanted:
-            return
+        told = f"what is done is in {store.path}, and the same command goes on from there"
         try:
-            run_jobs(
-                wanted, store, lambda: make_executor(workers), num_workers=workers,
-                is_isolated=content.isolate, on_progress=tell,
-            )  # fmt: skip
+            if there is not None and elsewhere:
+                run_jobs(elsewhere, store, lambda: there, num_workers=lambda: there.width, on_progress=tell)
+            if here:
+                run_jobs(
+                    here, store, lambda: make_executor(workers), num_workers=workers,
+                    is_isolated=content.isolate, on_progress=tell,
+                )  # fmt: skip
         except KeyboardInterrupt:
-            told = f"stopped; what is done is in {store.path}, and the same command goes on from there"
-            diagnostics().print(told, soft_wrap=True)
+            diagnostics().print(f"stopped; {told}", soft_wrap=True)
             raise
+        except PlacekitError as error:
+            raise PlacekitError(f"{error}; {told}") from None
 
 
 def _measure(jobs: list[Job], store: Store, content: SuiteModel, *, retry: bool, is_quiet: bool) -> None:

@@ -17,7 +17,7 @@ from placekit.cli.console import check_writable, print_json, print_line
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import OUTPUT, option
 from placekit.io.visible import visible_markdown
-from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, did_you_mean
+from placekit.model.errors import InvalidProblemError, UnknownNameError, did_you_mean
 
 TRUTH = "truth"
 """Table of what `placekit bench published` wrote."""
@@ -43,7 +43,7 @@ def report(
     results: Annotated[
         list[Path],
         typer.Argument(
-            help="Folder of results, as `placekit bench -o` made it; for --table also files of rows.",
+            help="Folders of results, as `placekit bench -o` made them; for --table also files of rows.",
             show_default=False,
         ),
     ],
@@ -51,7 +51,7 @@ def report(
     table: str | None = option(None, f"Print this table in Markdown instead: {', '.join([*TABLES, TRUTH])}.", "NAME"),
     rows: TableOptions,
     output: Path | None = option(
-        None, "HTML file (report.html in the folder).", "FILE", names="--output -o", panel=OUTPUT
+        None, "HTML file (report.html, in the folder if it is one).", "FILE", names="--output -o", panel=OUTPUT
     ),
     as_json: JsonOption = False,
 ) -> None:
@@ -74,12 +74,10 @@ def report(
         return
     for each in rows.given():
         raise InvalidProblemError(f"{each} goes with --table; the page shows everything")
-    if len(results) > 1:
-        raise InvalidFileError(f"{len(results)} folders of results; a page is made of one, a --table of several")
     if output is not None:
         check_writable(output)  # first: the empty path has no suffix to replace
         check_writable(output.with_suffix(".md"))
-    page, text = write_report(results[0], output)
+    page, text = write_report(*results, output=output)
     if as_json:
         print_json({"files": {"html": str(page), "markdown": str(text)}})
     else:

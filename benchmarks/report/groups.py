@@ -125,16 +125,18 @@ class Group:
         return [gap for gap in found if gap is not None]
 
 
-def read_groups(results: Path) -> tuple[Group, ...]:
-    """Read the rows of a folder of results, grouped."""
-    store = Store(results)
-    rows = store.rows()
-    if not rows:
-        raise InvalidFileError(f"{store.path}: no rows; placekit bench SUITE -o {results} makes some")
+def read_groups(*results: Path) -> tuple[Group, ...]:
+    """Read the rows of folders of results, grouped; of two rows of a case the one in the later folder counts."""
+    rows: dict[str, Row] = {}
+    for store in map(Store, results):
+        found = store.rows()
+        if not found:
+            raise InvalidFileError(f"{store.path}: no rows; placekit bench SUITE -o {store.folder} makes some")
+        rows |= found
     try:
         groups = group_rows(rows.values())
     except KeyError as error:
-        raise InvalidFileError(f"{store.path}: a row lacks {error}") from None
+        raise InvalidFileError(f"{', '.join(map(str, results))}: a row lacks {error}") from None
     refuse_mixtures(groups)
     return groups
 

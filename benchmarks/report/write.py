@@ -16,14 +16,15 @@ from placekit.io.visible import visible, visible_markdown
 
 
 def write_report(
-    results: Path,  # the folder with ``rows.jsonl``
-    # the HTML file; the Markdown file goes beside it. ``report.html`` in the folder of results by default.
+    *results: Path,  # folders with ``rows.jsonl``
+    # the HTML file; the Markdown file goes beside it. By default ``report.html``, in the folder of results if it is one
     output: Path | None = None,
 ) -> tuple[Path, Path]:
-    """Write the report of a folder of results, and return its two files."""
-    groups = read_groups(results)
-    parts = sections(groups, Store(results).measured())
-    page = output or results / "report.html"
+    """Write the report of folders of results, and return its two files."""
+    groups = read_groups(*results)
+    measured = {case: row for folder in results for case, row in Store(folder).measured().items()}
+    parts = sections(groups, measured)
+    page = output or (results[0] if len(results) == 1 else Path()) / "report.html"
     title, subtitle = _title(groups)
     beside = page.with_suffix(".md")
     contents = ((page, render_html(title, subtitle, parts)), (beside, render_markdown(title, subtitle, parts)))

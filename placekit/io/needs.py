@@ -17,6 +17,7 @@ EXTRA_OF = {
     "torch": "torch",
     **dict.fromkeys(("gguf", "transformers"), "llm"),
     **dict.fromkeys(("tensorboard", "torch_geometric"), "learned"),
+    "distributed": "cluster",
     "pymetis": "partition",
     "pyscotch": "partition",
 }

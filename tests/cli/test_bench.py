@@ -157,3 +157,21 @@ def test_report_writes_both_files(call: Call, threads: None, suite: Path, tmp_pa
     done = call("report", "absent")
     assert done.returncode == 2
     assert "no rows" in done.stderr
+
+
+@pytest.mark.usefixtures("threads")
+def test_parts_of_a_suite_are_all_of_it_and_their_folders_make_one_report(
+    call: Call, suite: Path, tmp_path: Path
+) -> None:
+    """Two shards share the cases, each in a folder of its own; the page of both has all of them."""
+    for part in ("1/2", "2/2"):
+        done = call("bench", suite, "--shard", part, "-o", f"part-{part[0]}")
+        assert done.returncode == 0, done.stderr
+    parts = [(tmp_path / f"part-{part}" / "rows.jsonl").read_text().splitlines() for part in (1, 2)]
+    assert sorted(map(len, parts)) == [1, 2]
+    assert len({json.loads(line)["case"] for part in parts for line in part}) == 3
+    done = call("report", "part-1", "part-2")
+    assert done.returncode == 0, done.stderr
+    assert "3 runs on 1 problems" in (tmp_path / "report.md").read_text()
+    for wrong in ("0/2", "3/2", "half"):
+        assert f"--shard {wrong}: write PART/PARTS" in call("bench", suite, "--shard", wrong).stderr

@@ -1,0 +1,1 @@
+"""Several machines: a running Dask cluster, links and costs measured on its nodes, and stages run on them."""
