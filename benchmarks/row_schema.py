@@ -80,6 +80,7 @@ class RowModel(_Open):
     device_of_op: list[Index] | None = None
     step_of_op: list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | None = None
     team_of_device: list[Index] | None = None
+    answer: dict[str, JsonValue] | None = None
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

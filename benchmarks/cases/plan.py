@@ -71,6 +71,7 @@ class Job:
     facts: Mapping[str, Any]  # what the row says about the case beside its fields: suite, model, label, size, ...
     model_file: Path | None = None  # the model that can be executed; None where there is only a problem
     warm_up_problem: AnyProblem | None = None  # what it works on then; None for the problem itself
+    keeps_answer: bool = False  # True for a row that holds the result
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,8 @@ def _jobs(
             max_evaluations=content.max_evaluations if entry.max_evaluations is None else entry.max_evaluations,
         )
         paths = {name: str(path) for name, path in files.items()}
-        yield Job(case, problem, paths, {**facts, "label": _label(entry)}, spec.model_file)
+        told = {**facts, "label": _label(entry)}
+        yield Job(case, problem, paths, told, spec.model_file, keeps_answer=content.answers)
 
 
 def _label(entry: MethodEntry) -> str:

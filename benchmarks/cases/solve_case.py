@@ -138,6 +138,11 @@ def _solve(job: Job) -> dict[str, Any]:
             "trace": _thinned(result.trace),
             "info": _scalars(result.info),
             **answer,
+            **(
+                {"answer": result.to_dict(with_certificate=True)}
+                if job.keeps_answer and isinstance(result, Result)
+                else {}
+            ),
         }
     )
 

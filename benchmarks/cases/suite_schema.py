@@ -218,6 +218,8 @@ class SuiteModel(_Strict):
         ``memory_bytes`` is that of the solve then.
     seeds, time_limit_s, gap, max_evaluations
         What methods do that do not say otherwise.
+    answers
+        True for rows that hold the whole result, with its certificate, for a table of best known answers.
     origin, elsewhere
         Where the files come from, and beginnings of their paths with what each is called there: a folder from there
         is as good.
@@ -230,6 +232,7 @@ class SuiteModel(_Strict):
     measure: bool | Literal["together", "every", "outputs", "verdicts"] = False
     baselines: bool = False
     isolate: bool = False
+    answers: bool = False
     seeds: Seeds = (0,)
     time_limit_s: Seconds = 60.0
     gap: Ratio | None = None

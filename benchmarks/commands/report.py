@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import typer
 
-from placekit.benchmarks.report.named import TABLES, named_tables
+from placekit.benchmarks.report.answers import write_answers
+from placekit.benchmarks.report.named import TABLES, best, named_tables
 from placekit.benchmarks.report.sources import read_source
 from placekit.benchmarks.report.tables import Table
 from placekit.benchmarks.report.truth import truth
@@ -50,12 +52,20 @@ def report(
     *,
     table: str | None = option(None, f"Print this table in Markdown instead: {', '.join([*TABLES, TRUTH])}.", "NAME"),
     rows: TableOptions,
+    answers: Path | None = option(
+        None,
+        "With --table best: folder for the answers as files, which `placekit verify` checks.",
+        "FOLDER",
+        panel=OUTPUT,
+    ),
     output: Path | None = option(
         None, "HTML file (report.html, in the folder if it is one).", "FILE", names="--output -o", panel=OUTPUT
     ),
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a benchmark: one HTML page that needs nothing else, and the same in Markdown."""
+    if answers is not None and table != best.__name__:
+        raise InvalidProblemError(f"--answers {answers} goes with --table {best.__name__}")
     if table == TRUTH:
         _print_tables(table, list(truth(results)), as_json=as_json)
         return
@@ -67,6 +77,8 @@ def report(
         if table not in TABLES:
             raise UnknownNameError(f"no table {table!r}; tables are {', '.join(TABLES)}{did_you_mean(table, TABLES)}")
         _print_tables(table, named_tables(table, source), as_json=as_json)
+        if answers is not None:
+            print_line(f"\nwrote {write_answers(source.groups, answers)} answers to {answers}", sys.stderr)
         if not as_json:
             versions = source.versions()
             several = "; under an objective each method is of one" if len(versions) > 1 else ""

@@ -80,6 +80,29 @@ def instances(source: Source) -> Titled:
     yield None, Table(("instance", "bound (ms)", *labels), tuple(lines))
 
 
+def best(source: Source) -> Titled:
+    """Best known objective of every problem and the best proven bound, and which methods found them."""
+    lines = []
+    for group in source.groups:
+        row = group.best
+        known = [row["contiguity"]] if row is not None and group.objective == "throughput" else []
+        bound_s, _, by = group.bound or (None, "", NOTHING)
+        lines.append(
+            (
+                group.model,
+                ", ".join([group.objective, *known]),
+                count(group.all_rows[0]["num_ops"]),
+                NOTHING if row is None else milliseconds(row["objective_s"], 7),
+                milliseconds(bound_s, 7),
+                NOTHING if row is None else percent(relative_gap(row["objective_s"], bound_s)),
+                NOTHING if row is None else row["shown"],
+                by,
+            )
+        )
+    heads = ("instance", "objective", "ops", "best (ms)", "bound (ms)", "gap", "found by", "proven by")
+    yield None, Table(heads, tuple(lines), num_text=2)
+
+
 def spread(source: Source) -> Titled:
     """Percent above the best bound over all problems of an objective: median, worst, problems proven, median time."""
     for objective, members in objectives_of(source.groups).items():
@@ -286,7 +309,7 @@ def plans(source: Source) -> Titled:
 
 
 _ALL = (
-    *(gaps, instances, spread, excess, anytime, growth, cost, plans),
+    *(gaps, instances, best, spread, excess, anytime, growth, cost, plans),
     *(outputs, timing, prediction, measured, verdicts),
 )
 TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType({table.__name__: table for table in _ALL})

@@ -20,12 +20,17 @@ import pytest
 from placekit.benchmarks.cases.plan import Case, Job, make_plan
 from placekit.benchmarks.cases.solve_case import command_of, solve_case, stop_of, time_to_best_s
 from placekit.benchmarks.cases.suite import read_suite
+from placekit.benchmarks.report.answers import write_answers
+from placekit.benchmarks.report.groups import read_groups
 from placekit.benchmarks.runner import SuiteProgress, remaining_s, run_jobs
 from placekit.benchmarks.store import Store, append_row
 from placekit.benchmarks.workers import make_executor, shares_of
+from placekit.io.files.problem_json import read_problem
+from placekit.io.files.result_json import read_result
 from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.model.problem import Problem
 from placekit.solve.result import Incumbent
+from placekit.verification.verify import Outcome, verify
 
 SUITE = """
 name = "small"
@@ -387,3 +392,30 @@ def test_an_executor_without_workers_is_refused() -> None:
     """Nothing would ever be done."""
     with pytest.raises(InvalidProblemError, match="0 workers"):
         make_executor(0)
+
+
+def test_answers_of_rows_become_files_that_verify(suite_file: Path, tmp_path: Path) -> None:
+    """`answers = true` keeps whole results; the best one of a problem is a file, with its certificate."""
+    text = SUITE.replace("time_limit_s", "answers = true\ntime_limit_s") + '[[method]]\nname = "dp"\n'
+    suite_file.write_text(text)
+    results, answers = tmp_path / "results", tmp_path / "answers"
+    plan = make_plan(read_suite(str(suite_file)), results)
+    store = Store(results)
+    with store.locked():
+        run_jobs(plan.jobs, store, lambda: Inline(set()))
+    assert write_answers(read_groups(results), answers) == 1
+    (path,) = answers.iterdir()
+    (problem_file,) = (results / "problems").iterdir()
+    result, problem = read_result(path), read_problem(problem_file)
+    assert result.objective == min(row["objective_s"] for row in Store(results).rows().values())
+    assert verify(result, problem)["bound"].outcome is Outcome.CHECKED
+
+
+def test_rows_without_answers_make_no_files(jobs: tuple[Job, ...], tmp_path: Path) -> None:
+    """The error says which suites keep them."""
+    store = Store(tmp_path / "results")
+    with store.locked():
+        run_jobs(jobs[:1], store, lambda: Inline(set()))
+    with pytest.raises(InvalidFileError, match="`answers = true`"):
+        write_answers(read_groups(tmp_path / "results"), tmp_path / "answers")
+    assert not (tmp_path / "answers").exists()

@@ -112,6 +112,10 @@ def test_no_field_that_follows_from_others_can_be_forged(name: str, tmp_path: An
         ({"trace": [[0.1, None, 9.0]]}, "trace[0] has the bound 9.0"),
         ({"trace": [[0.2, None, None], [0.1, None, None]]}, "trace goes back in time"),
         ({"info": {"stages": [{"method": "dp", "objective_s": 1e-4, "bound_s": None}]}}, "info.stages[0]"),
+        (
+            {"info": {"stages": [{"method": "dp", "objective_s": None, "bound_s": 9.0}]}},
+            "stages[0] has the bound 9",
+        ),
         ({"objective_name": "makespan"}, "objective_name is 'makespan', the problem's is 'throughput'"),
         ({"device_loads": {"cpu.0": 0.0, "gpu.0": 0.0, "gpu.1": 0.0}}, "device_loads."),
     ],

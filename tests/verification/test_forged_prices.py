@@ -6,6 +6,7 @@ The comment of each says what it would prove, and of which optimum. What is malf
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from forged import prices, small
@@ -317,9 +318,14 @@ def test_forged_prices_are_refused(name: str) -> None:
     assert not certifies(certificate, None, problem)
 
 
+APIECE = small(LOAD, [[1.0, 1.0]] * 3, size=4.0, memory={"p": 10.0, "q": 10.0})
+SHARED = pk.Pool("ram", 10.0, APIECE.platform.device_names)
+POOLED = APIECE.replace(platform=replace(APIECE.platform, pools=(SHARED,)))
 BOTH_ENDS = PricedNet((0,), ((0, 0, 1.0), (0, 1, -1.0), (1, 1, 1.0), (1, 0, -1.0)))
 HONEST: dict[str, tuple[pk.Problem, Certificate, Bound]] = {
     "the average": (FREE, prices([0.5, 0.5]), 1),
+    # three ops of 4 bytes, 10 on each of two devices, which share 10
+    "bytes of a pool": (POOLED, prices([0.0, 0.0], memory=[1.0, 1.0]), NOTHING_FEASIBLE),
     "all weight on one device": (ONE, prices([1.0], [1.0]), 1),
     "work and transfers of the same seconds": (
         small(LOAD, [[1.0, None], [None, 1.0]], "ab", move_s=1.0),

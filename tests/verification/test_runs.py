@@ -56,6 +56,23 @@ def test_ideals_round_bytes_as_runs_do() -> None:
         assert program.memory == [units] * 3
 
 
+def test_seconds_are_rounded_to_the_side_of_the_proof() -> None:
+    """Work in units of the value, 3/7 s: down where a placement is to be excluded, up where one is to be shown."""
+    exact = ExactProblem.of(line([1.0, 1.0, 1.0], 2.0))
+    most = Fraction(3, 7) / exact.tick
+    for rounds_up in (False, True):
+        program = RunProgram(exact, [0, 1, 2], most, rounds_up=rounds_up)
+        true = exact.ticks(0, 0) * program.limit / most
+        down = true.numerator // true.denominator
+        assert true > down
+        assert program._units(exact.ticks(0, 0)) == min(down + rounds_up, program.never)
+
+
+def test_nothing_is_below_nothing() -> None:
+    """No load is negative."""
+    assert reaches_below(ExactProblem.of(line([1.0, 1.0], 2.0)), Fraction(-1)) is False
+
+
 def test_a_value_is_excluded_exactly() -> None:
     """Three seconds of work on two devices: two seconds are reached, nothing below."""
     problem = line([1.0, 1.0, 1.0], 2.0)

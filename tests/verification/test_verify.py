@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from forged import small
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from linked_problems import on_two_nodes
 from strategies import examples, problems
 
 import placekit as pk
@@ -23,6 +26,7 @@ from placekit.solve.certificates import Certificate, NoDevice, Prices
 from placekit.solve.result import Result, Status
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import objective
+from placekit.verification.runs import runs_below
 from placekit.verification.verify import Outcome, certifies, verify
 
 
@@ -174,3 +178,30 @@ def test_an_objective_without_a_formula_is_refused(machines: Problem) -> None:
         objective(strange, [0, 0, 0, 0])
     with pytest.raises(KeyError, match="calls"):
         verify(pk.solve(machines, "greedy"), machines)["calls"]
+
+
+def test_a_gap_is_never_below_zero() -> None:
+    """A bound above the true objective by less than the tolerance is a gap of none."""
+    problem = small(pk.Throughput(), [[1.0, 2.0], [2.0, 1.0]], contiguity="acyclic")
+    result = pk.solve(problem, "dp")
+    assert result.objective is not None
+    above = result.objective * (1 + 1e-13)
+    found = verify(dataclasses.replace(result, objective=above, lower_bound=above), problem)
+    assert found.gap == 0.0
+    assert found["gap"].outcome is Outcome.CHECKED
+
+
+def test_a_search_without_direct_links_refutes_no_bound() -> None:
+    """What it finds below the bound is not there with them: pieces of a chain with overlap, which need them."""
+    edges = [("a", "b"), ("b", "c"), ("c", "d")]
+    problem = on_two_nodes(edges, pk.Throughput(overlap=True), contiguity="acyclic")
+    costs = problem.costs.replace(direct_time_s=np.tile([3.0, 9.0], (3, 1)), transfer_time_s=np.full((3, 1), 9.0))
+    devices = tuple(device.replace(memory_bytes=1.0) for device in problem.platform.devices)
+    costs = costs.replace(op_memory_bytes=np.ones(4))
+    problem = problem.replace(platform=dataclasses.replace(problem.platform, devices=devices), costs=costs)
+    result = pk.solve(problem, "enumerate")
+    assert result.status is Status.OPTIMAL
+    exact = ExactProblem.of(problem)
+    assert result.objective is not None
+    assert runs_below(exact.without_links, Fraction(result.objective) * (1 - Fraction(1, 10**9))) is True
+    assert verify(result, problem).is_consistent
