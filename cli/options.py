@@ -47,6 +47,10 @@ DefaultDeviceOption = Annotated[
     str | None, shared("Device of ops that the placement file leaves out.", "NAME", panel=PLATFORM)
 ]
 SeedOption = Annotated[int, shared("Seed of all random choices.", "N", names="--seed", min=0)]
+DetailsOption = Annotated[
+    bool,
+    shared("Also print facts of the model, stages of the search, and other details.", names="--details", panel=OUTPUT),
+]
 JsonOption = Annotated[bool, shared("Print one JSON object instead of tables.", names="--json", panel=OUTPUT)]
 
 

@@ -89,6 +89,8 @@ def write_readers_files() -> None:
     Path("mine.json").write_text('{"embed": "ACC.0", "block": "ACC.1", "head": "ACC.1"}')
     problem = next(text for kind, text in BLOCK.findall((ROOT / "docs/makespan.md").read_text()) if kind == "json")
     Path("join.problem.json").write_text(problem)
+    snippet = next(text for kind, text in BLOCK.findall((ROOT / "docs/own_graph.md").read_text()) if kind == "python")
+    exec(compile(snippet.partition("problem =")[0], "own_graph.md", "exec"), {})
     Path("bert.json").write_text(json.dumps(piper_to_dict(random_training_problem(np.random.default_rng(0)))))
 
 

@@ -32,6 +32,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
     "page",
     [
         "index.md",
+        "own_graph.md",
         "workloads.md",
         "pytorch.md",
         "language_models.md",

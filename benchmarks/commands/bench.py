@@ -25,10 +25,10 @@ from placekit.cli.console import diagnostics, print_json, print_line, show_parts
 from placekit.cli.options import JsonOption, OptionsFile
 from placekit.cli.output.progress import StepBar
 from placekit.cli.output.render import plain_table
-from placekit.cli.output.units import format_share, format_time
+from placekit.cli.output.units import format_time
 from placekit.cli.parameters import COMMON, OUTPUT, SEARCH, option
 from placekit.model.errors import InvalidProblemError, PlacekitError, check_names
-from placekit.model.sizes import format_seconds
+from placekit.model.sizes import format_seconds, format_share
 from placekit.solve.stop import relative_gap
 
 if TYPE_CHECKING:  # needs the extra cluster

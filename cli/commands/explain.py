@@ -19,17 +19,17 @@ from placekit.advice.worth import Worth
 from placekit.cli.console import tell
 from placekit.cli.inputs.answers import answered_problem, result_file
 from placekit.cli.inputs.task import TaskOptions
-from placekit.cli.options import JsonOption, QuestionArgument
+from placekit.cli.options import DetailsOption, JsonOption, QuestionArgument
 from placekit.cli.output.progress import StepBar
 from placekit.cli.output.render import paragraphs
-from placekit.cli.output.units import format_count, format_share, format_time
-from placekit.cli.output.verdicts import verdict_lines
+from placekit.cli.output.units import format_count, format_time
+from placekit.cli.output.verdicts import answer_lines
 from placekit.cli.parameters import SEARCH, option
 from placekit.io.files.detect import kind_of_file
 from placekit.io.files.result_json import read_result
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_list
-from placekit.model.sizes import format_bytes, format_seconds
+from placekit.model.sizes import format_bytes, format_seconds, format_share
 from placekit.model.teams import JOINT
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import relative_gap
@@ -44,6 +44,7 @@ def explain(
     *,
     asked: TaskOptions,
     time_limit: float = option(2.0, "Time for each question that needs a solve; 0 asks none.", "SECONDS", panel=SEARCH),
+    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Explain a result: bottleneck, cuts, moves, constraints, and what each device, or one more, brings.
@@ -60,20 +61,23 @@ def explain(
     problem = answered_problem(file, result, model, asked)
     with StepBar() as bar:
         found = explain_answer(problem, result, time_limit_s=time_limit, on_step=bar)
-    tell(as_json, found.to_dict(), explanation_parts(found, problem))
+    tell(as_json, found.to_dict(), explanation_parts(found, problem, details=details))
 
 
 MAX_CUTS = 5
+DETAILS = ("cut tensors", "single moves", "more search")
+"""Headings that `--details` prints."""
 _NOT_SEARCHED = "Not searched (--time-limit 0)."
 
 
-def explanation_parts(found: Explanation, problem: Problem) -> Iterator[RenderableType]:
-    """Yield the paragraphs of an explanation, each under its heading, and the verdict."""
+def explanation_parts(found: Explanation, problem: Problem, *, details: bool) -> Iterator[RenderableType]:
+    """Yield the verdict, and the paragraphs of an explanation, each under its heading."""
     told: list[list[RenderableType]] = [
         [Text(heading, style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
         for heading, lines in sentences(found).items()
+        if details or heading not in DETAILS
     ]
-    yield from paragraphs(*told, verdict_lines(found.verdict, problem))
+    yield from paragraphs(answer_lines(found.verdict, problem), *told)
 
 
 def sentences(found: Explanation) -> dict[str, list[str]]:

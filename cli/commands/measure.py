@@ -17,6 +17,7 @@ from placekit.cli.inputs.task import cost_table, read_placed, read_source, requi
 from placekit.cli.options import (
     CostsOption,
     DefaultDeviceOption,
+    DetailsOption,
     JsonOption,
     ModelArgument,
     PlacementArgument,
@@ -28,7 +29,7 @@ from placekit.cli.output.facts import cost_facts, describe_platform, model_facts
 from placekit.cli.output.progress import StepBar
 from placekit.cli.output.render import fact_lines, many_stages_note, paragraphs, plain_table
 from placekit.cli.output.units import format_count, format_ms, format_time
-from placekit.cli.output.verdicts import verdict_lines
+from placekit.cli.output.verdicts import answer_lines
 from placekit.cli.output.views import kind_lines, slowest_table
 from placekit.cli.parameters import OUTPUT, option, shared
 from placekit.cost_models.measured.cache import ProfileCache
@@ -240,6 +241,7 @@ def time(
     asked: MachineOptions,
     timing: TimingOptions,
     against: ComparisonOptions,
+    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a placement, and compare it with the ways of the runtime, single devices and the prediction."""
@@ -274,7 +276,7 @@ def time(
     }
     order = order_facts(placement)
     document = {"model": source.name} | timed.to_dict() | told | {"files": files} | order
-    tell(as_json, document, _timing_report(source, timed, checked, files, order))
+    tell(as_json, document, _timing_report(source, timed, checked, files, order, details=details))
 
 
 def _checked(
@@ -293,6 +295,8 @@ def _timing_report(
     checked: OutputCheck | None,
     files: Mapping[str, str],
     order: Mapping[str, str],
+    *,
+    details: bool,
 ) -> Iterator[RenderableType]:
     told = timed.to_dict()
     table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "speedup of the plan")
@@ -315,17 +319,14 @@ def _timing_report(
         notes.append(
             f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
         )
-    facts = {**dict(_facts(timed, told, checked)), **order} | {f"wrote {kind}": name for kind, name in files.items()}
+    notes += many_stages_note(timed.stages.num_stages, len(set(timed.team_names)))
     yield from paragraphs(
-        fact_lines(model_facts(source)),
+        answer_lines(timed.verdict),
+        [fact_lines({f"wrote {kind}": name for kind, name in files.items()})] if files else None,
         [table, *(f"{each['name']} did not run: {' '.join(str(each['error']).split())[:200]}" for each in failed)],
-        [
-            _stages(told["stages"]),
-            *([f"and {more} more"] if more > 0 else []),
-            *many_stages_note(timed.stages.num_stages, len(set(timed.team_names))),
-        ],
-        [fact_lines(facts), *notes],
-        verdict_lines(timed.verdict),
+        [fact_lines(dict(_facts(timed, told, checked)) | dict(order)), *notes],
+        [_stages(told["stages"]), *([f"and {more} more"] if more > 0 else [])] if details else None,
+        fact_lines(model_facts(source)) if details else None,
     )
 
 

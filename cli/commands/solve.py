@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import ClassVar
@@ -17,7 +16,8 @@ from placekit.advice.verdict import with_verdict
 from placekit.cli.console import tell
 from placekit.cli.inputs.kept_problems import AT_ONCE_UP_TO
 from placekit.cli.inputs.task import Task, TaskOptions, read_placed, read_task, read_tasks
-from placekit.cli.options import JsonOption, ProblemArgument, SearchOptions, exit_code, output_option
+from placekit.cli.options import DetailsOption, JsonOption, ProblemArgument, SearchOptions, exit_code, output_option
+from placekit.cli.output.facts import SHAPES_OPEN
 from placekit.cli.output.files import OutputFiles, file_facts
 from placekit.cli.output.progress import SolveLine
 from placekit.cli.output.render import (
@@ -28,7 +28,7 @@ from placekit.cli.output.render import (
     result_lines,
     single_device_table,
 )
-from placekit.cli.output.verdicts import all_cores_problem, verdict_lines
+from placekit.cli.output.verdicts import all_cores_problem, answer_lines
 from placekit.cli.parameters import OUTPUT, SEARCH, option
 from placekit.io.readers import is_model
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
@@ -38,6 +38,8 @@ from placekit.solve.result import Result
 from placekit.solve.solve import finishing
 from placekit.solve.solve import solve as solve_problem
 
+DETAILS = ("file", "model", "inputs", "work")
+"""Facts of a task that `--details` prints."""
 WRITE_S_PER_OP = 2e-5
 """Set aside of the limit for writing the answer; a core that does nothing else takes about half of it."""
 
@@ -60,6 +62,7 @@ def solve(
     search: SearchOptions,
     asked: TaskOptions,
     more: SolveOptions,
+    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Place the ops of a model on devices, and say how good the placement is."""
@@ -75,8 +78,8 @@ def solve(
     with finishing():
         result = _with_num_stages(with_verdict(result, task.problem, whole), task.problem)
         written = files.write(result, task.problem, certificate=more.certificate)
-    parts = chain(report(task, result, written), _next_lines(model, result, written))
-    tell(as_json, result.to_dict() | {"files": written}, parts)
+    answer = [*answer_lines(result.verdict, task.problem), *_next_lines(model, result, written)]
+    tell(as_json, result.to_dict() | {"files": written}, report(task, result, answer, written, details=details))
     raise typer.Exit(exit_code(result.placement, result.status))
 
 
@@ -87,9 +90,7 @@ def _next_lines(model: Path, result: Result, written: Mapping[str, str]) -> Iter
         return
     is_mine = told.chosen is None or told.chosen.objective_s == told.objective
     if is_mine and is_model(model):
-        yield Text(
-            f"         Next: `placekit export {model} {written['placement']}` with the same devices.", style="dim"
-        )
+        yield Text(f"Next: `placekit export {model} {written['placement']}` with the same devices.", style="dim")
 
 
 def _refuse_unserved(method: str, objective: str, path: Path) -> None:
@@ -153,13 +154,17 @@ def _with_num_stages(result: Result, problem: Problem) -> Result:
     return replace(result, info={**result.info, NUM_STAGES: num_stages})
 
 
-def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Return the report of a result: task, loads, bound, gap, single devices, files by kind, and verdict."""
+def report(
+    task: Task, result: Result, answer: Iterable[RenderableType], written: Mapping[str, str], *, details: bool
+) -> Iterator[RenderableType]:
+    """Return the report of a result: answer, files by kind, loads and evidence, single devices, and the task."""
+    left_out = () if details else DETAILS
+    facts = {name: told for name, told in task.facts.items() if name not in left_out or SHAPES_OPEN in told}
     yield from paragraphs(
-        fact_lines(task.facts),
-        result_lines(result),
+        answer,
+        fact_lines(file_facts(written)),
+        result_lines(result, with_stages=details),
         choice_lines(result) if "compared" in result.info else None,
         None if result.placement is None else single_device_table(task.problem, result),
-        fact_lines(file_facts(written)),
-        verdict_lines(result.verdict, task.problem),
+        fact_lines(facts),
     )

@@ -8,20 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from placekit.cli.output.units import format_count, format_share, format_time
+from placekit.cli.output.units import format_count, format_time
 from placekit.io.models.model import ModelSource
 from placekit.io.models.model_inputs import format_shape
 from placekit.model.costs import CostTable
 from placekit.model.op_patterns import overridden
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
-from placekit.model.sizes import format_bytes
+from placekit.model.sizes import format_bytes, format_share
+
+SHAPES_OPEN = "where every ? is 1"
+"""Words in the facts of a model whose inputs have open dimensions."""
 
 
 def model_facts(source: ModelSource) -> dict[str, str]:
     """Return name, size and inputs of a model that was read."""
     graph = source.graph
-    per = " where every ? is 1 (sizes: solve --shape)" if source.dynamic_inputs else ""
+    per = f" {SHAPES_OPEN} (sizes: solve --shape)" if source.dynamic_inputs else ""
     inputs = ", ".join(f"{each.name}{format_shape(each.shape)} {each.dtype}" for each in source.inputs)
     return {
         "model": f"{source.name}: {format_count(graph.num_ops, 'op')}, {format_count(graph.num_edges, 'edge')} "

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from placekit.cli.console import diagnostics
-from placekit.cli.output.units import format_share, format_time
+from placekit.cli.output.units import format_time
+from placekit.model.sizes import format_share
 from placekit.solve.result import Incumbent
 from placekit.solve.stop import relative_gap
 

@@ -12,11 +12,11 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from placekit.cli.output.units import format_count, format_ms, format_share, format_time
+from placekit.cli.output.units import format_count, format_ms, format_time
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Link, Platform
 from placekit.model.problem import Problem
-from placekit.model.sizes import format_bytes
+from placekit.model.sizes import format_bytes, format_share
 from placekit.objectives.evaluate import DeviceLoad, Evaluation, evaluate
 from placekit.solve.result import BaseResult, Result, Status
 
@@ -199,7 +199,9 @@ def evidence_facts(
     }
 
 
-def result_lines(result: Result, *, with_memory: bool = True, space: str | None = None) -> Iterator[RenderableType]:
+def result_lines(
+    result: Result, *, with_memory: bool = True, with_stages: bool = True, space: str | None = None
+) -> Iterator[RenderableType]:
     """Return the lines of a result: loads, objective, bound, gap, status; or the reason for no answer."""
     facts = evidence_facts(result, result.objective_name, "placement", space)
     if result.objective and result.objective_name == "throughput":
@@ -211,7 +213,7 @@ def result_lines(result: Result, *, with_memory: bool = True, space: str | None 
         None if result.placement is None else load_table(result.device_loads, with_memory=with_memory),
         fact_lines(facts),
         many_stages_note(int(result.info.get(NUM_STAGES, 0)), num_teams, result.objective_name),
-        stage_table(result.info["stages"]) if result.info.get("stages") else None,
+        stage_table(result.info["stages"]) if with_stages and result.info.get("stages") else None,
     )
     if result.violations:
         reason = "infeasible because" if result.status is Status.INFEASIBLE else "the nearest placement breaks"

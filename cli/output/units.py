@@ -35,21 +35,6 @@ def format_time(time_s: float | None) -> str:
     return f"{time_s:.6g} s"
 
 
-def format_share(share: float | None) -> str:
-    """Return a ratio as per cent.
-
-    Examples
-    --------
-    >>> [format_share(x) for x in (0.01234, 0.0, 4.2e-7, None)]
-    ['1.23 %', '0 %', '<0.01 %', 'unknown']
-    """
-    if share is None:
-        return "unknown"
-    if share == 0:
-        return "0 %"
-    return "<0.01 %" if 0 < share < 1e-4 else f"{share * 100:.3g} %"
-
-
 def format_count(count: int, noun: str, plural: str = "s") -> str:
     """Return a count with its noun, whose plural ends with `plural`.
 

@@ -1,4 +1,4 @@
-"""The verdict at the end of a command, with the option that gives the advised placement."""
+"""The verdict that a command begins with, and the option that gives the advised placement."""
 
 from __future__ import annotations
 
@@ -49,6 +49,16 @@ def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Itera
     how = None if problem is None else _option_for(told, problem)
     if how is not None:
         yield Text(f"         Solve with `{how}` for that.", style="dim")
+
+
+def answer_lines(told: Verdict | None, problem: Problem | None = None) -> Iterator[RenderableType]:
+    """Yield the answer that a command begins with: the sentence of a verdict; then the option that makes it true."""
+    if told is None:
+        return
+    yield Text(told.sentence, style="bold")
+    how = None if problem is None else _option_for(told, problem)
+    if how is not None:
+        yield Text(f"Solve with `{how}` for that.", style="dim")
 
 
 def _option_for(told: Verdict, problem: Problem) -> str | None:

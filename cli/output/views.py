@@ -21,7 +21,7 @@ from placekit.cli.output.render import (
     platform_table,
     result_lines,
 )
-from placekit.cli.output.units import format_count, format_ms, format_share
+from placekit.cli.output.units import format_count, format_ms
 from placekit.io.files.costs_json import costs_from_model, costs_to_dict
 from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.npz_arrays import unpack_arrays
@@ -34,7 +34,7 @@ from placekit.io.models.read_model import read_model
 from placekit.io.reading import read_json, validated
 from placekit.model.costs import CostTable
 from placekit.model.problem import Problem
-from placekit.model.sizes import format_bytes
+from placekit.model.sizes import format_bytes, format_share
 from placekit.model.teams import JOINT
 from placekit.plotting.plot_result import plot_result
 from placekit.solve.result import Result

@@ -20,6 +20,7 @@ from placekit.cli.inputs.platforms import PlatformChoice
 from placekit.cli.inputs.task import TaskOptions, read_placed, read_source, read_task
 from placekit.cli.options import (
     CostsOption,
+    DetailsOption,
     JsonOption,
     OptionsFile,
     ProblemArgument,
@@ -32,7 +33,7 @@ from placekit.cli.options import (
 from placekit.cli.output.files import OutputFiles
 from placekit.cli.output.render import fact_lines
 from placekit.cli.output.units import format_count, format_time
-from placekit.cli.output.verdicts import all_cores_problem
+from placekit.cli.output.verdicts import all_cores_problem, answer_lines
 from placekit.cli.parameters import COMMON, OUTPUT, option
 from placekit.io.files.detect import kind_of_file
 from placekit.learned.commands.learn_line import LearnLine
@@ -126,6 +127,7 @@ def learn(
     asked: LearnTask,
     output: Path | None = output_option("Placement file; the result goes beside it. `-` is standard output."),
     options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
+    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a policy on a model; write the policy, its best placement and the result."""
@@ -172,8 +174,10 @@ def learn(
     if _file_state(kept) != before:  # where nothing is feasible, or the first answer is optimal, nothing was trained
         written["policy"] = str(kept)
     parts.end("comparison and files")
-    lines = chain(_measured_lines(result), report(task, result, written), parts.lines(result))
-    tell(as_json, result.to_dict() | {"files": written, "parts_s": parts.seconds}, lines)
+    answer = [*answer_lines(result.verdict, task.problem), *_learning_lines(result)]
+    lines = report(task, result, answer, written, details=details)
+    document = result.to_dict() | {"files": written, "parts_s": parts.seconds}
+    tell(as_json, document, chain(lines, parts.lines() if details else ()))
     raise typer.Exit(exit_code(result.placement, result.status))
 
 
@@ -201,14 +205,11 @@ class _Parts:
             "lower bound": bound_s,
         }
 
-    def lines(self, result: Result) -> Iterator[RenderableType]:
+    def lines(self) -> Iterator[RenderableType]:
         """Return a line per part."""
-        yield ""
-        if result.placement is not None and "updates" not in result.info:
-            yield "Nothing was learned: an answer that needs no search is as good as a lower bound."
         in_all_s = sum(self.seconds.values())
         told = {part: f"{format_time(round(seconds, 3))}" for part, seconds in self.seconds.items()}
-        yield fact_lines(told | {"in all": format_time(round(in_all_s, 3))})
+        yield from ("", fact_lines(told | {"in all": format_time(round(in_all_s, 3))}))
 
 
 def _file_state(path: Path) -> tuple[int, int] | None:
@@ -231,8 +232,10 @@ def _method_of(policy: Path | None) -> str:
     return read_checkpoint(policy_path(policy)).method
 
 
-def _measured_lines(result: Result) -> Iterator[RenderableType]:
-    """Return lines on measured times beside the judge's; none for a training without measurements."""
+def _learning_lines(result: Result) -> Iterator[RenderableType]:
+    """Return lines on what was learned, and on measured times beside the judge's where there are any."""
+    if result.placement is not None and "updates" not in result.info:
+        yield "Nothing was learned: an answer that needs no search is as good as a lower bound."
     told = result.info.get("measured")
     if told is None:
         return
@@ -253,7 +256,6 @@ def _measured_lines(result: Result) -> Iterator[RenderableType]:
             f"{format_time(told['best_single_s'])}{noisy}"
         )
     yield fact_lines(facts)
-    yield ""
 
 
 def _method(name: str, run: TrainingRun) -> LearnedMethod:

@@ -14,15 +14,19 @@ from typing import get_args
 
 from placekit.advice.alternatives import ALL_CORES, WITH_PINNED
 from placekit.model.reprs import short_list
-from placekit.model.sizes import format_seconds
+from placekit.model.sizes import format_seconds, format_share
 from placekit.model.teams import JOINT
 from placekit.solve.split_verdict import NOT_KNOWN, Alternative, Form, Verdict
+from placekit.solve.stop import relative_gap
 
 LEAST_GAIN = 0.01
 """Relative gain below which nothing is worth a more complicated way."""
 
 LARGE_ERROR = 0.5
 """Relative error of costs above which the advice is to measure again."""
+
+SAMPLE = "sample"
+"""Unit of a stream, unless it serves requests."""
 
 _RANK: dict[Form, int] = {form: rank for rank, form in enumerate(get_args(Form))} | {"all cores": 0}
 _ANSWER: dict[Form, int] = dict.fromkeys(get_args(Form), 0) | {"copies": 1, "split": 2}
@@ -63,7 +67,7 @@ class Evidence:
     latency_s: float | None = None  # latency of one sample, of a placement for throughput
     per_sample_s: float | None = None  # seconds per sample of a stream, of a placement for latency
     why_none: str | None = None  # why there is no placement; None if there is one
-    sample: str = "sample"
+    sample: str = SAMPLE
     costs: str = ""  # words for costs that were not measured
     rules: str = ""  # rules that the bound holds under, in words (:mod:`placekit.advice.rules`)
     remedy: str = "to know, measure"  # what decides a verdict that is not known
@@ -158,9 +162,10 @@ class _Case:
         if mine is None:
             return f"{self._advice(chosen)}: {self._takes(chosen)}. {self.evidence.why_none or 'No split was found'}"
         if chosen.form == "split":
-            return f"{self._split(mine)}{self._tail()}"
+            return f"{self._split(mine)}{self._proof(mine)}{self._tail()}"
         if chosen.form == "copies" and mine.form != "split":
-            tail = self._tail() if chosen.name == mine.name else ""  # the latency is that of the placement
+            # proof and latency are those of the placement
+            tail = f"{self._proof(mine)}{self._tail()}" if chosen.name == mine.name else ""
             return f"{self._advice(chosen)}: {self._called(chosen)} is {self._over_single(chosen)}{tail}"
         return f"{self._advice(chosen)}: {self._simpler(chosen, mine)}"
 
@@ -218,6 +223,17 @@ class _Case:
             return "; no faster placement was found"
         none = f"none{self.evidence.rules} is more than {_times(seconds, bound)} as fast (proven)"
         return f"; no faster placement was found, and {none}"
+
+    def _proof(self, mine: Alternative) -> str:
+        """Say how far the placement is from the best one; of what serves requests, the search says it itself."""
+        gap = relative_gap(_seconds(mine), self.evidence.bound_s)
+        if gap is None or self.evidence.sample != SAMPLE:
+            return ""
+        if gap <= 1e-6:
+            return f"; no placement{self.evidence.rules} is faster (proven)"
+        if gap >= 1:
+            return "; not proven"
+        return f"; at most {format_share(gap)} from the best placement{self.evidence.rules}"
 
     def _takes(self, each: Alternative) -> str:
         return f"{self._called(each)} takes {format_seconds(_seconds(each))}{self._unit}"

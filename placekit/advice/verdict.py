@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placekit.advice.alternatives import alternatives_of, form_of
-from placekit.advice.decision import Accuracy, Evidence, decide
+from placekit.advice.decision import SAMPLE, Accuracy, Evidence, decide
 from placekit.advice.rules import rules_of
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import MODELLED
@@ -61,7 +61,7 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
     if isinstance(answer, Placement):
         placement = answer
     else:
-        placement, bound, before = answer.placement, answer.lower_bound, answer.verdict
+        placement, bound, before = answer.placement, answer.lower_bound or 0.0, answer.verdict
         why = _why_none(answer.violations, str(answer.status)) if placement is None else None
     others = alternatives_of(problem, whole)
     if whole is None and before is not None:
@@ -86,7 +86,7 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
         Accuracy(costs.error, kind=costs.error_of),
         Accuracy(APART_ERROR if has_apart_error else None, "the error of costs of cores that were measured apart"),
         bound_s=bound, is_rate=problem.objective.has_pipeline, latency_s=latency,
-        per_sample_s=per_sample, why_none=why, sample="sample" if problem.served is None else "batch of requests",
+        per_sample_s=per_sample, why_none=why, sample=SAMPLE if problem.served is None else "batch of requests",
         costs=_costs_told(told), rules=rules_of(problem), remedy=remedy,
     )  # fmt: skip
     return decide(mine, others, evidence)

@@ -51,3 +51,18 @@ def format_seconds(*times_s: float) -> str:
 
 def _three_digits(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def format_share(share: float | None) -> str:
+    """Return a ratio as per cent.
+
+    Examples
+    --------
+    >>> [format_share(x) for x in (0.01234, 0.0, 4.2e-7, None)]
+    ['1.23 %', '0 %', '<0.01 %', 'unknown']
+    """
+    if share is None:
+        return "unknown"
+    if share == 0:
+        return "0 %"
+    return "<0.01 %" if 0 < share < 1e-4 else f"{share * 100:.3g} %"

@@ -20,7 +20,8 @@ Call = Callable[..., Any]
 def test_explain_says_what_decides_and_what_would_change_it(call: Call, diamond_file: Path) -> None:
     """Every heading has a sentence about this problem; pool on a GPU is the bottleneck, with 2.5 ms."""
     assert call("solve", diamond_file, "-m", "dp", "--contiguity", "acyclic").returncode == 0
-    done = call("explain", "diamond.result.json", diamond_file, "--contiguity", "acyclic", "--time-limit", "0.5")
+    asked = ("explain", "diamond.result.json", diamond_file, "--contiguity", "acyclic", "--time-limit", "0.5")
+    done = call(*asked, "--details")
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     for words in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,12 +69,49 @@ def test_every_command_prints_one_object(call: Call, diamond_file: Path, model_f
     (tmp_path / "s.toml").write_text(SUITE)
     (tmp_path / "q.json").write_text('[{"model": "gpt2", "cards": "RTX 4090"}]')
     places = {"Q": "q.json", "P": diamond_file, "M": model_file, "T": "p.toml", "S": "s.toml"}
+    printed: dict[str, set[str]] = {}
     for line in (line for lines in LINES.values() for line in lines):
         if line.startswith("learn") and find_spec("torch") is None:
             continue
         done = call(*(places.get(word, word) for word in line.split()), "--json")
         assert done.returncode == 0, f"{line}: {done.stderr}"
-        assert isinstance(json.loads(done.stdout), dict), line
+        told = json.loads(done.stdout)
+        assert isinstance(told, dict), line
+        printed.setdefault(line.split()[0], set()).update(told)
+    assert not page_differs(printed)
+
+
+FORMATS = {"result": "result", "plan": "training-plan"}
+"""Formats whose keys a row of the page means by their name."""
+OPEN_ROWS = ("and more", "one entry per name", "other keys", "facts as", "the file as", "[more]")
+"""Words of rows that do not name every key."""
+
+
+def page_differs(printed: dict[str, set[str]]) -> list[str]:
+    """Return the rows of docs/files.md that name keys which no command printed, or leave some out."""
+    page = (Path(__file__).parents[2] / "docs" / "files.md").read_text().partition("with `--json`")[2]
+    known = {name: set(json.loads(schema_of(kind))["properties"]) for name, kind in FORMATS.items()}
+    found = []
+    for names, keys in re.findall(r"^\| (`.*?) \| (.*) \|$", page, re.MULTILINE):
+        named = set(re.findall(r"`([\w ]+)`", keys))
+        for command in re.findall(r"`([a-z-]+)`", names):
+            got = printed.pop(command, None)
+            if got is None:
+                continue
+            meant = named.union(*(each for name, each in known.items() if re.search(rf"\b{name}\b", keys)))
+            found += [f"{command}: {key} is not printed" for key in named - got]
+            if not any(words in keys for words in OPEN_ROWS):
+                found += [f"{command}: {key} is not on the page" for key in got - meant]
+    return found + [f"{command} is not on the page" for command in printed]
+
+
+def schema_of(kind: str) -> str:
+    """Return the JSON Schema of a format, as text."""
+    from placekit.io.files.schemas import json_schema
+    from placekit.training.plan_json import TrainingPlanModel
+
+    model = TrainingPlanModel.model_json_schema(by_alias=True) if kind == "training-plan" else json_schema(kind)
+    return json.dumps(model)
 
 
 def test_no_command_is_left_out() -> None:

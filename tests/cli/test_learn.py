@@ -40,7 +40,7 @@ def test_learn_writes_policy_placement_and_result_and_goes_on(call: Call, diamon
 
 def test_learn_says_where_the_time_went(call: Call, diamond_file: Path) -> None:
     """A line per part, and seconds in JSON: what is not learning is counted, and the bound stays within its share."""
-    done = call("learn", diamond_file, "--time-limit", "2", "--param", "hidden=8")
+    done = call("learn", diamond_file, "--time-limit", "2", "--param", "hidden=8", "--details")
     assert done.returncode == 0, done.stderr
     parts = ("imports", "model and costs", "kernels", "learning", "lower bound", "comparison and files", "in all")
     assert all(map(str.startswith, done.stdout.splitlines()[-len(parts) :], parts)), done.stdout

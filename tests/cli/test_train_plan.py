@@ -69,6 +69,10 @@ def test_named_transformer_tells_its_assumptions(source: Path) -> None:
     """A model without a file, in one command."""
     code, output = run("train-plan", "7b", "--devices", "32")
     assert code == 0
+    assert output.startswith("Train in ")
+    assert "assumptions about model and machine: --details" in output
+    code, output = run("train-plan", "7b", "--devices", "32", "--details")
+    assert code == 0
     assert "assumed:" in output
     assert "data sheet" in output
 

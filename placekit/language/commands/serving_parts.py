@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from placekit.cli.output.facts import problem_facts
 from placekit.cli.output.files import file_facts
 from placekit.cli.output.render import fact_lines, paragraphs, plain_table, result_lines
-from placekit.cli.output.units import format_count, format_share
+from placekit.cli.output.units import format_count
 from placekit.cli.output.verdicts import verdict_lines
 from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.planning.answer import Answer
@@ -21,7 +21,7 @@ from placekit.language.report import ServingReport
 from placekit.language.runtimes.record import Runtime
 from placekit.language.runtimes.rules import HOSTS
 from placekit.language.task import LanguageTask
-from placekit.model.sizes import format_bytes, format_seconds
+from placekit.model.sizes import format_bytes, format_seconds, format_share
 
 
 def model_told(task: LanguageTask, name: str) -> str:

@@ -16,7 +16,7 @@ from placekit.solve.result import Result
 from placekit.solve.stop import MaxRuntime
 from placekit.solvers.training_plan.solve import solve_plan
 from placekit.training.commands.plot_training_plan import plot_training_plan
-from placekit.training.commands.train_plan import TrainingOptions, plan_parts, read_training
+from placekit.training.commands.train_plan import TrainingOptions, plan_parts, plan_sentence, read_training
 from placekit.training.evaluate import evaluate_plan
 from placekit.training.explain import explain_plan
 from placekit.training.piper_json import piper_to_dict, read_piper
@@ -97,5 +97,6 @@ def explain_training(plan: Path, source: Path | None, time_limit_s: float, *, as
     if as_json:
         print_json({"plan": str(plan), "explanation": told})
     else:
+        print_line(plan_sentence(result))
         for line in told:
             print_line(f"- {line}")

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.console import RenderableType
+from rich.text import Text
 
 from placekit.cli.console import check_writable, refuse_overwriting, tell
-from placekit.cli.options import JsonOption, SearchOptions, exit_code, output_option
+from placekit.cli.options import DetailsOption, JsonOption, SearchOptions, exit_code, output_option
 from placekit.cli.output.progress import SolveLine
 from placekit.cli.output.render import evidence_facts, fact_lines, paragraphs, plain_table, violation_lines
-from placekit.cli.output.units import format_count, format_share, format_time
+from placekit.cli.output.units import format_count, format_time
 from placekit.cli.parameters import OBJECTIVE, PLATFORM, option
 from placekit.io.files.platform_toml import parse_memory
 from placekit.model.errors import InvalidProblemError
-from placekit.model.sizes import format_bytes
-from placekit.solve.result import Status
+from placekit.model.sizes import format_bytes, format_share
+from placekit.solve.result import SOLVER_TOLERANCE, Status
+from placekit.solve.stop import MaxRuntime
 from placekit.solvers.training_plan.solve import plan_method, solve_plan
 from placekit.training.piper_json import read_piper
 from placekit.training.plan_json import write_plan
@@ -28,6 +30,9 @@ from placekit.training.problem import Restrictions, TrainingProblem
 from placekit.training.result import PlanResult
 from placekit.training.schedule import best_by_step
 from placekit.training.transformer import is_transformer, transformer_problem
+
+BY_HAND, BY_HAND_S = "equal-split", 2.0
+"""Plan that a person makes without a search, and the most seconds for it."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ def train_plan(
     search: SearchOptions,
     training: TrainingOptions,
     output: Path | None = output_option("Plan file (default STEM.plan.json); - for stdout."),
+    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan the training of a model: stages, data and tensor parallel degrees, and recomputation.
@@ -93,11 +99,14 @@ def train_plan(
         )
         if training.schedule is not None and result.plan is not None:
             result = best_by_step(problem, result, training.schedule, solve_plan)
+    by_hand = solve_plan(problem, BY_HAND, stop=MaxRuntime(BY_HAND_S))
+    result = result.with_info("by_hand_s", by_hand.objective)
     if assumptions:
         result = result.with_info("assumptions", assumptions)
     write_plan(result, target)
     document = result.to_dict() | {"files": {"plan": str(target)}}
-    tell(as_json, document, [*plan_parts(result), "", f"wrote plan  {target}"])
+    parts = plan_parts(result, fact_lines({"wrote plan": str(target)}), details=details)
+    tell(as_json, document, parts)
     raise typer.Exit(exit_code(result.plan, result.status))
 
 
@@ -110,8 +119,34 @@ def read_training(source: Path, options: TrainingOptions) -> tuple[TrainingProbl
     return read_piper(source, **options.changes()), []
 
 
-def plan_parts(result: PlanResult) -> Iterator[RenderableType]:
-    """Return the parts of a plan: machine, stages, objective, bound; or the reason for no plan."""
+def plan_sentence(result: PlanResult) -> str:
+    """Return what to do in one sentence: the plan, its gain over equal stages by hand, and how sure that is."""
+    if result.plan is None or not result.objective:
+        lacks = f": {result.violations[0]}" if result.violations else ""
+        told = "No plan satisfies the constraints" if result.status is Status.INFEASIBLE else "No plan was found"
+        return f"{told}{lacks}."
+    stages = format_count(len(result.plan.stages), "stage")
+    takes = format_time(result.objective * result.num_microbatches)
+    devices = f"{result.plan.num_devices} of {format_count(result.num_devices, 'device')}"
+    told = f"Train in {stages} on {devices}: {takes} per batch"
+    by_hand_s = result.info.get("by_hand_s")
+    if by_hand_s and by_hand_s > result.objective * (1 + SOLVER_TOLERANCE):
+        told += f", {by_hand_s / result.objective:.3g}x as fast as the best plan of equal stages and degrees"
+    elif by_hand_s:
+        told += ", no faster than equal stages and degrees"
+    elif "by_hand_s" in result.info:
+        told += "; no plan of equal stages and degrees was found that fits"
+    if result.status is Status.OPTIMAL:
+        return f"{told}; no plan is faster (proven)."
+    if not result.gap or result.gap >= 1:
+        return f"{told}; not proven."
+    return f"{told}; at most {format_share(result.gap)} from the best plan."
+
+
+def plan_parts(
+    result: PlanResult, written: RenderableType | None = None, *, details: bool = True
+) -> Iterator[RenderableType]:
+    """Return the parts of a plan: answer, file, stages, objective, bound, machine; or the reason for no plan."""
     assumptions = result.info.get("assumptions")
     machine = (
         f"{format_count(result.num_devices, 'device')}, {format_bytes(result.memory_bytes)} each, "
@@ -128,16 +163,25 @@ def plan_parts(result: PlanResult) -> Iterator[RenderableType]:
         if step["over_memory"]:
             facts["memory"] = f"{step['schedule']} holds more than the limit on {', '.join(step['over_memory'])}"
     yield from paragraphs(
-        ["assumed:", *(f"- {told}" for told in assumptions)] if assumptions else None,
-        fact_lines({"model": f"{result.problem_name}, {len(result.layer_names)} layers", "machine": machine}),
+        Text(plan_sentence(result), style="bold"),
+        written,
         None if result.plan is None else _plan_table(result),
         fact_lines(facts),
+        fact_lines({"model": f"{result.problem_name}, {len(result.layer_names)} layers", "machine": machine}),
+        _assumed(assumptions, details) if assumptions else None,
     )
     if result.violations:
         yield (
             "infeasible because:" if result.status is Status.INFEASIBLE else "the nearest plan that was found breaks:"
         )
         yield from violation_lines(result.violations)
+
+
+def _assumed(assumptions: Sequence[str], details: bool) -> list[RenderableType]:
+    """Return what was assumed of a named transformer and its machine, or how many lines say that."""
+    if not details:
+        return [f"{len(assumptions)} assumptions about model and machine: --details"]
+    return ["assumed:", *(f"- {told}" for told in assumptions)]
 
 
 def _plan_table(result: PlanResult) -> RenderableType:
