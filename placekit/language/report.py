@@ -164,18 +164,21 @@ def _memory(task: LanguageTask, placement: Placement) -> list[DeviceMemory]:
     found, of_device = [], {} if task.buffers is None else buffer_bytes(task, placement)
     for members in placement.teams:
         held = placement.device_of_op == members[0]
+        is_host = task.problem.platform.devices[members[0]].is_host
         weights, of_one = task.held_bytes(held), float(task.cache_bytes[held].sum())
-        hosted = task.hosted_bytes if task.problem.platform.devices[members[0]].is_host else 0.0
+        hosted, cached = (task.hosted_bytes, task.host_cache_bytes) if is_host else (0.0, 0.0)
+        of_one += cached
         for device in members if weights or of_one or hosted else ():
             joined = task.problem.platform.devices[device]
             left, share = joined.memory_bytes, 1 / joined.degree
             activations = of_device.get(joined.name, task.activation_bytes)
-            free = math.inf if left is None else left + task.activation_bytes - activations - weights
+            taken = task.serving.sequences * cached  # is not in the limit of the problem
+            free = math.inf if left is None else left + taken + task.activation_bytes - activations - weights
             most = None if left is None or of_one == 0 else max(0, int(free / of_one * (1 + 1e-12)))
             found += [
                 DeviceMemory(
                     name, weights * share + hosted, of_one * task.serving.sequences * share, activations,
-                    None if left is None else left * share + task.activation_bytes + hosted, most,
+                    None if left is None else left * share + task.activation_bytes + hosted + taken, most,
                 )
                 for name in joined.member_names
             ]  # fmt: skip

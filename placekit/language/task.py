@@ -65,6 +65,7 @@ class LanguageTask:
     # computes, and the weights of these, which only the host holds
     hosted_blocks: int = 0
     hosted_bytes: float = 0.0
+    host_cache_bytes: float = 0.0  # cache of one sequence that only the host holds, as it computes all attention
     # of a task with prefill and decode on devices of their own, the one with both phases on the same devices
     undivided: LanguageTask | None = None
     # first_kind: kind of the card that the costs take for the first one; None where there is no choice
@@ -95,7 +96,8 @@ class LanguageTask:
     def platform(self) -> Platform:
         """The devices with all of their memory, that of activations too."""
         whole = less_memory(self.problem.platform, -self.activation_bytes)
-        return whole.with_more_memory(lambda device: self.hosted_bytes if device.is_host else 0.0)
+        held = self.hosted_bytes + self.serving.sequences * self.host_cache_bytes
+        return whole.with_more_memory(lambda device: held if device.is_host else 0.0)
 
     def with_costs(self, costs_of_phase: Mapping[str, CostTable]) -> LanguageTask:
         """Return the task with other costs of its phases; what ops hold stays."""

@@ -46,6 +46,6 @@ def class_of_plan(task: LanguageTask, placement: Placement) -> str:
     used = [devices[int(at)] for at in np.unique(of_block)]
     return class_of(
         sum(not device.is_host for device in used),
-        has_host_blocks=any(device.is_host for device in used),
+        has_host_blocks=any(device.is_host for device in used) or task.host_cache_bytes > 0,
         has_host_experts=task.hosted_blocks > 0,
     )

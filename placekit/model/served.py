@@ -25,6 +25,7 @@ class Served:
     further_blocks: int = 0  # such blocks of the file that are not placed
     hosted_blocks: int = 0  # first blocks whose experts the host computes
     hosts_dense: bool = False  # True if it computes their dense feed-forward layers instead
+    hosts_cache: bool = False  # True if the host has the cache, and computes attention
     tied: bool = False  # True if the head is the embedding
     cards: tuple[str, ...] = ()  # all accelerators, in the order in which their machines number them
     nodes: tuple[str, ...] = ()  # the machine of each of these; empty for one machine

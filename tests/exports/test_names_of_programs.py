@@ -82,6 +82,8 @@ def plans() -> Iterator[tuple[Problem[Any], pk.Placement]]:
     yield hosted, placement_of(hosted, [1])
     dense = hosted.replace(served=replace(SERVED, hosted_blocks=2, hosts_dense=True))
     yield dense, placement_of(dense, [1])
+    cached = hosted.replace(served=replace(SERVED, hosts_cache=True))
+    yield cached, placement_of(cached, [1])
     predicting = problem_of(pk.Platform.of(rtx4090=2), replace(SERVED, predicting_blocks=1))
     yield predicting, placement_of(predicting, [0, 1])
     pairs = [pk.Device(f"g{at}&g{at + 1}", "rtx4090 tp2", members=(f"g{at}", f"g{at + 1}")) for at in (0, 2)]
@@ -157,7 +159,7 @@ def test_every_line_is_read_back_to_its_plan(runtime: str) -> None:
         assert (read.placement.device_of_op[held] == placement.device_of_op[held]).all(), lines
         assert set(read.placement.teams) == set(placement.teams), lines
         served = problem.served or Served()
-        for what in ("context", "sequences", "chunk", "hosted_blocks", "hosts_dense"):
+        for what in ("context", "sequences", "chunk", "hosted_blocks", "hosts_dense", "hosts_cache"):
             assert getattr(read.served, what) in (getattr(served, what), None), what
         count += 1
     assert count > 1

@@ -13,6 +13,7 @@ import placekit as pk
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.planning.experts import hosted_ops, hosting_cases, with_hosted_experts
 from placekit.language.planning.plan import fastest, plan_cases, plans
+from placekit.language.planning.question import Wishes
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm, decoder_task
@@ -117,7 +118,7 @@ def test_llama_cpp_is_told(name: str, precision: str, serving: Serving, option: 
 
     rules = RUNTIMES["llama.cpp"]
     found = plans(plan_cases(make, serving, platform, rules), lambda each: solve(each, Chain()), rules)
-    plan = fastest(found)
+    plan = fastest([each for each in found if not each.task.host_cache_bytes])
     assert plan.task.hosted_blocks > 0
     assert plan.tokens_per_s > found[0].tokens_per_s
     problem, placement, report = plan.task.problem, plan.result.placement, plan.report
@@ -128,3 +129,23 @@ def test_llama_cpp_is_told(name: str, precision: str, serving: Serving, option: 
     assert f"{option} {plan.task.hosted_blocks}" in told.command
     assert sum(each.weight_bytes for each in report.memory) == pytest.approx(gib * 2**30, rel=1e-3)
     assert plan.task.platform.devices[0].memory_bytes is None
+
+
+def test_the_cache_goes_to_the_host() -> None:
+    """A long cache leaves no room for blocks: attention is computed where the cache is, and memory says so."""
+    devices = (pk.Device("CPU", HOST, 64e9, is_host=True), pk.Device("GPU", "rtx4090", 8e9))
+    platform = pk.Platform(devices, {"rtx4090": pk.Link(20e-6, 20e9)})
+    wishes = Wishes(serving=Serving(512, 128, context=65_536))
+    found = pk.plan_serving("llama3-8b", platform, "llama.cpp", precision="int4", wishes=wishes)
+    plan, whole = found.plan, fastest([each for each in found.tried if not each.task.host_cache_bytes])
+    assert plan.tokens_per_s > 1.5 * whole.tokens_per_s
+    assert plan.report is not None
+    of_one = 65_536 * 2 * 8 * 128 * 2 * 32
+    assert [each.cache_bytes for each in plan.report.memory] == [of_one, 0]
+    limits = [each.limit_bytes for each in plan.report.memory]
+    assert limits[0] == pytest.approx(0.9 * 64e9)
+    assert plan.report.most_sequences == int((0.9 * 64e9 - plan.report.memory[0].weight_bytes) / of_one)
+    assert found.launch[0].endswith("-nkvo --device CUDA0 --tensor-split 33")
+    cards = platform.replace(devices=(devices[0], devices[1].replace(memory_bytes=24e9)))
+    roomy = pk.plan_serving("llama3-8b", cards, "llama.cpp", precision="int4")
+    assert not any(each.task.host_cache_bytes for each in roomy.tried), "with all blocks on cards nothing is gained"

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.language.planning.question import Wishes
 from placekit.language.runtimes import OWN, RUNTIMES
 from placekit.language.runtimes.typed import parse_line
+from placekit.language.serving import Serving
 from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.errors import InvalidProblemError, PlacekitError, UnsupportedProblemError
 
@@ -18,6 +20,9 @@ CARDS = pk.Platform.of(
     cpu=1, rtx4090=1, rtx3060=1, host="cpu", memory_bytes={"cpu": 64e9, "rtx4090": 24e9, "rtx3060": 12e9},
     links={"rtx4090": pk.Link(2e-5, 2e10), "rtx3060": pk.Link(2e-5, 1e10)},
 ).replace(spec_of_kind={"cpu": "cpu-8core-bf16", "rtx3060": "RTX 3060 12 GB"})  # fmt: skip
+SMALL = CARDS.with_devices(device for device in CARDS.devices if device.kind != "rtx4090")
+WIDE = pk.Platform.of(rtx4090=1, l4=1, memory_bytes={"rtx4090": 24e9, "l4": 24e9},
+                      links={"rtx4090": pk.Link(2e-5, 2e10), "l4": pk.Link(2e-5, 2e10)})  # fmt: skip
 
 
 def blocks_on(read: Any) -> list[int]:
@@ -250,3 +255,32 @@ def test_the_best_is_sought_with_the_degree_of_the_line() -> None:
     assert {plan.task.problem.platform.devices[0].degree for plan in read.best.tried} == {1, 2}
     assert read.gain is not None
     assert read.gain >= 1 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("runtime", "model", "cards", "wishes", "part"),
+    [
+        ("llama.cpp", "llama3-8b", SMALL, Wishes(serving=Serving(512, 128, context=131072)), "-nkvo"),
+        ("llama.cpp", "mixtral-8x7b", SMALL, Wishes(serving=Serving(512, 128, context=8192)), "--n-cpu-moe"),
+        ("llama.cpp", "llama3-70b", CARDS, Wishes(serving=Serving(4096, 128)), "-ub 1024 --n-cpu-ffn"),
+        ("llama.cpp", "llama3-8b", CARDS, Wishes(serving=Serving(256, 64), cache_precision="int8"), "-ctk q8_0"),
+        ("vllm", "llama3-8b", CARDS, Wishes(serving=Serving(256, 64, sequences=4), batch=4), "--max-num-seqs 4"),
+        ("sglang", "llama3-70b", WIDE, Wishes(serving=Serving(256, 64), goal="latency"), "--pp-size 2"),
+        ("accelerate", "llama3-70b", CARDS, Wishes(serving=Serving(256, 64)), "device_map"),
+    ],
+)
+def test_the_line_of_a_plan_is_as_fast_as_the_plan(
+    runtime: str, model: str, cards: pk.Platform, wishes: Wishes, part: str
+) -> None:
+    """What the reader makes of the planner's own line delivers what the planner said."""
+    plan = pk.plan_serving(model, cards, runtime, precision="int4", wishes=wishes)
+    assert plan.report is not None
+    line = "\n".join(plan.launch)
+    assert part in line
+    read = pk.read_line(line, model, cards, precision="int4", wishes=wishes, runtime=runtime)
+    assert read.loads
+    assert read.report.tokens_per_s == pytest.approx(plan.report.tokens_per_s)
+    for mine, told in zip(read.report.memory, plan.report.memory, strict=True):
+        assert mine.device == told.device
+        assert mine.weight_bytes == pytest.approx(told.weight_bytes)
+        assert mine.cache_bytes == pytest.approx(told.cache_bytes)

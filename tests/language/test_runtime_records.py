@@ -111,6 +111,7 @@ def test_problem_files_say_what_is_served(tmp_path: Path) -> None:
         2,
         3,
         hosts_dense=True,
+        hosts_cache=True,
         tied=True,
         cards=("gpu.0", "gpu.1"),
         nodes=("n0", "n1"),

@@ -160,6 +160,7 @@ class ServedModel(Strict):
     further_blocks: Count = 0
     hosted_blocks: Count = 0
     hosts_dense: bool = False
+    hosts_cache: bool = False
     tied: bool = False
     cards: list[Name] = []
     nodes: list[Name] = []

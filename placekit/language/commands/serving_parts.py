@@ -168,21 +168,23 @@ def _seconds(time_s: float | None) -> str:
 
 
 def _hosted(task: LanguageTask) -> dict[str, str]:
-    """Return where the feed-forward is, if the host has some."""
-    if not task.hosted_blocks:
+    """Return where the feed-forward and the cache are, if the host has some."""
+    if not task.hosted_blocks and not task.host_cache_bytes:
         return {}
     host = next(device.name for device in task.problem.platform.devices if device.is_host)
-    held = format_bytes(task.hosted_bytes)
-    return {
-        task.hosted_layers: f"those of the first {task.hosted_blocks} blocks are on {host} ({held}), "
-        "and computed there; the time on a card has their time and the bus"
-    }
+    told = {"attention": f"on {host}, which has the whole cache"} if task.host_cache_bytes else {}
+    if task.hosted_blocks:
+        told[task.hosted_layers] = (
+            f"those of the first {task.hosted_blocks} blocks are on {host} ({format_bytes(task.hosted_bytes)}), "
+            "and computed there; the time on a card has their time and the bus"
+        )
+    return told
 
 
 def _asked(task: LanguageTask) -> dict[str, str]:
     serving = task.serving
     weights = task.held_bytes(np.ones(len(task.weight_bytes), dtype=bool)) + task.hosted_bytes
-    cache = float(task.cache_bytes.sum())
+    cache = float(task.cache_bytes.sum()) + task.host_cache_bytes
     chunk = "" if serving.chunk is None else f"; prefill in chunks of {format_count(serving.chunk, 'token')}"
     return {
         "serving": f"{format_count(serving.prompt, 'token')} of prompt, {serving.generated} generated; "

@@ -75,6 +75,52 @@ def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | N
     return replace(task, problem=problem, weight_bytes=weights, hosted_blocks=num_blocks, hosted_bytes=held)
 
 
+def with_hosted_cache(task: LanguageTask) -> LanguageTask | None:
+    """Return the task whose attention is computed by the host, which holds the cache of all blocks (``-nkvo``).
+
+    That is so for prompts, too: what is between the cache and the output of attention runs where the cache is. None for
+    a model without a cache or with states, or if the host lacks memory for it.
+    """
+    problem, platform = task.problem, task.problem.platform
+    has_both = len({device.is_host for device in platform.devices}) == 2
+    hosted = task.cache_bytes > 0
+    types = np.array(problem.graph.op_types)
+    if not has_both or not hosted.any() or set(types[hosted]) != {"ScaledDotProductAttention"}:
+        return None
+    host = next(device for device in platform.devices if device.is_host)
+    of_one = float(task.cache_bytes.sum())
+    held = task.serving.sequences * of_one
+    if host.memory_bytes is not None and held >= host.memory_bytes:
+        return None
+    kind = platform.kinds.index(host.kind)
+    tables = {
+        name: _on_host(task, table.for_kinds(platform.kinds), hosted, kind)
+        for name, table in task.costs_of_phase.items()
+    }
+    task = task.with_costs(tables)
+    memory = problem.costs.op_memory_bytes - task.serving.sequences * task.cache_bytes
+    problem = problem.replace(
+        platform=platform.with_more_memory(lambda device: -held if device.is_host else 0.0),
+        costs=task.problem.costs.replace(op_memory_bytes=memory),
+        served=replace(problem.served or Served(), hosts_cache=True),
+    )
+    none = np.zeros(len(task.cache_bytes))
+    return replace(task, problem=problem, cache_bytes=none, host_cache_bytes=of_one, overlaps_prompt=False)
+
+
+def needs_host(task: LanguageTask) -> bool:
+    """Return whether the best plan has blocks on the host, or there is none.
+
+    The problem must be one that `Chain` supports, whose first class is what is before the blocks.
+    """
+    found = chain_plan(task.problem)
+    devices = task.problem.platform.devices
+    return found is None or any(
+        devices[found.groups[found.sorts[stage.sort].group][0]].is_host and stage.end - stage.begin > 1
+        for stage in found.stages
+    )
+
+
 def hosting(task: LanguageTask, num_blocks: int) -> LanguageTask:
     """Return the task of `with_hosted_experts`.
 

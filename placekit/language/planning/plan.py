@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.language.gguf.buffers import padded
-from placekit.language.planning.experts import hosting_cases
+from placekit.language.planning.experts import hosting_cases, needs_host, with_hosted_cache
 from placekit.language.planning.offload import is_offloaded, streamed, with_offload
 from placekit.language.planning.reserved import with_buffers
 from placekit.language.planning.tensor_cut import all_teams, best_teams
@@ -220,9 +220,10 @@ def _with_rules(
         problem = task.problem
         problem = problem.replace(colocation=join_labels(problem.colocation, np.where(last, -1, np.arange(len(last)))))
         task = _pinned(replace(task, problem=problem), blocks == BEFORE, devices.index(hosts[0].name))
-        for offloaded in _with_offload(replace(task, overlaps_prompt=runtime.overlaps_prompt), runtime.offload_tokens):
-            yield offloaded
-            yield from hosting_cases(offloaded)
+        for way in _caches(replace(task, overlaps_prompt=runtime.overlaps_prompt), runtime):
+            for offloaded in _with_offload(way, runtime.offload_tokens):
+                yield offloaded
+                yield from hosting_cases(offloaded)
     elif rule == "last" and hosts and cards:
         yield _whole(make(devices.with_devices(cards)), alone=True)[0]
         for kind in dict.fromkeys(card.kind for card in cards):
@@ -232,6 +233,18 @@ def _with_rules(
             yield _pinned(task, blocks == BEHIND, devices.index(hosts[0].name))
     else:
         yield _whole(make(devices), alone=rule != "none")[0]
+
+
+def _caches(task: LanguageTask, runtime: Runtime) -> Iterator[LanguageTask]:
+    """Yield the task, and that with the cache on the host where the cards lack room for all blocks.
+
+    With all blocks on cards nothing is gained: the cache would only be read more slowly.
+    """
+    yield task
+    if "host_cache" in runtime.options and Chain().supports(task.problem) is None and needs_host(task):
+        cached = with_hosted_cache(task)
+        if cached is not None:
+            yield cached
 
 
 def _whole(task: LanguageTask, *, alone: bool) -> tuple[LanguageTask, NDArray[np.int64]]:

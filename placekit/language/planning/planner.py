@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -144,13 +145,25 @@ class Planner:
     ) -> list[ServingPlan]:
         """Return one plan for every case (batch size, degree, experts), on `platform` or all usable devices."""
         wishes = self.wishes
-        cases = plan_cases(
-            partial(self.made, runtime), serving, platform or self.usable, runtime, batch=wishes.batch,
-            goal=wishes.goal, objective=wishes.objective, contiguity=wishes.contiguity, pins=wishes.pins,
-            degrees=self._degrees(runtime),
+        cases = chain.from_iterable(
+            plan_cases(
+                partial(self.made, runtime), each, platform or self.usable, runtime, batch=wishes.batch,
+                goal=wishes.goal, objective=wishes.objective, contiguity=wishes.contiguity, pins=wishes.pins,
+                degrees=self._degrees(runtime),
+            )
+            for each in self._steps(serving, runtime)
         )  # fmt: skip
         solve = self.search.start(is_even=runtime is not None)
         return plans(apart_cases(cases) if apart else cases, solve, runtime)
+
+    def _steps(self, serving: Serving, runtime: Runtime | None) -> Iterator[Serving]:
+        """Yield the requests in steps of prefill of the runtime's size, and in larger ones that prompts fill."""
+        yield serving
+        wishes = self.wishes
+        is_free = wishes.serving.chunk is None and not wishes.whole_prompts and wishes.goal != "context"
+        for chunk in runtime.larger_chunks if runtime is not None and is_free else ():
+            if serving.prompt > (serving.chunk or serving.prompt) and serving.prompt * 2 > chunk:
+                yield replace(serving, chunk=chunk)
 
     def _phases(self, shared: ServingPlan, serving: Serving) -> dict[str, ServingPlan]:
         """Return, with `--apart`, the plan with shared devices and the one with the phases apart."""

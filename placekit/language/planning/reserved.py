@@ -63,13 +63,14 @@ def buffer_bytes(task: LanguageTask, placement: Placement) -> dict[str, float]:
     is_host = np.array([device.is_host for device in devices])
     with_blocks = dict.fromkeys(int(at[op]) for op in np.argsort(rank, kind="stable") if rank[op] >= 0)
     cards = [device for device in with_blocks if not is_host[device]]
-    is_pipelined = len(cards) > 1 and len(cards) == len(with_blocks) and not task.hosted_blocks
+    has_hosted = bool(task.hosted_blocks or task.host_cache_bytes)
+    is_pipelined = len(cards) > 1 and len(cards) == len(with_blocks) and not has_hosted
     output = int(at[rank.argmax()])
     found = {}
     for device in np.unique(at).tolist():
         has_output = device == output
         if is_host[device]:
-            has_work = device in with_blocks or bool(task.hosted_blocks)
+            has_work = device in with_blocks or has_hosted
             size = buffers.of_host(has_work=has_work, has_output=has_output, is_pipelined=is_pipelined)
         else:
             is_first = device == next(iter(with_blocks), device)

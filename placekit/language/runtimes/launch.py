@@ -44,12 +44,15 @@ def launch(runtime: str | Runtime, placed: Placed) -> Launch:
         raise UnsupportedProblemError(
             f"the plan has blocks of multi-token prediction, as {able} trains them: plan again with --for {record.name}"
         )
-    if placed.served.hosted_blocks and "hosted" not in record.options:
-        able = ", ".join(each.name for each in loadable() if "hosted" in each.options)
-        raise UnsupportedProblemError(
-            f"the plan has feed-forward layers on the host beside their blocks, which {able} can be told: plan again "
-            f"with --for {record.name}"
-        )
+    for is_there, option, what in (
+        (placed.served.hosted_blocks, "hosted", "feed-forward layers on the host, and their blocks on cards"),
+        (placed.served.hosts_cache, "host_cache", "the cache on the host"),
+    ):
+        if is_there and option not in record.options:
+            able = ", ".join(each.name for each in loadable() if option in each.options)
+            raise UnsupportedProblemError(
+                f"the plan has {what}, which {able} can be told: plan again with --for {record.name}"
+            )
     return record.write(record, placed)
 
 

@@ -41,6 +41,7 @@ class Rules:
     host: Literal["none", "first", "last", "any"]
     headroom: float  # share of a card's memory that the runtime leaves free
     chunk: int | None  # prompt tokens that a step of prefill computes; None for whole prompts
+    larger_chunks: tuple[int, ...] = ()  # larger steps that longer prompts may have instead
     # what its way to serve makes fast: the tokens of one batch (``"latency"``), or of all requests (``"throughput"``)
     goal: Literal["latency", "throughput"]
     kernels: str  # name of the shares of peaks that its kernels sustain, in `placekit.cost_models.sheets.cards`

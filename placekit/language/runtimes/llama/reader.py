@@ -48,6 +48,7 @@ TYPED = Typed(
     flags={
         "-cmoe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--cpu-moe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--mlock": None,
         "--no-mmap": None, "--jinja": None, "--no-warmup": None, "--metrics": None, "-v": None, "--verbose": None,
+        "-nkvo": ("-nkvo", "on"), "--no-kv-offload": ("-nkvo", "on"), "-kvo": None, "--kv-offload": None,
         "--no-webui": None, "--embeddings": None, "-cb": None, "--cont-batching": None, "--color": None, "-cnv": None,
     },
     optional={"-fa": "on", "--flash-attn": "on"},
@@ -127,6 +128,7 @@ def read_served(runtime: Runtime, launch: Launch) -> Served:
         chunk=whole_number(options["chunk"], values.get(options["chunk"], str(_CHUNK))),
         cache_precision=PRECISIONS[kind],
         hosted_blocks=max(hosted.values()), hosts_dense=hosted["hosted_dense"] > 0,
+        hosts_cache=options["host_cache"] in values,
     )  # fmt: skip
 
 

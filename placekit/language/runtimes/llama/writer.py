@@ -96,6 +96,7 @@ def write_llama_cpp(runtime: Runtime, placed: Placed) -> Launch:
     arguments = [*offloaded, options["fit"], "off", *_serving(options, served)]
     if served.hosted_blocks:
         arguments += [options["hosted_dense" if served.hosts_dense else "hosted"], str(served.hosted_blocks)]
+    arguments += [options["host_cache"]] if served.hosts_cache else []
     if remote.addresses:
         arguments += [options["servers"], ",".join(remote.addresses)]
     if used:
@@ -221,6 +222,7 @@ LLAMA_CPP = Runtime(
     headroom=0.0,
     reserved_bytes=0.65 * 2.0**30,
     chunk=512,
+    larger_chunks=(1024, 2048),
     goal="latency",
     kernels="llama.cpp",
     offload_tokens=32,
@@ -246,6 +248,7 @@ LLAMA_CPP = Runtime(
         "cache_keys": "-ctk",
         "cache_values": "-ctv",
         "flash_attention": "-fa",
+        "host_cache": "-nkvo",
     },
     write=write_llama_cpp,
     read=read_llama_cpp,
@@ -253,6 +256,7 @@ LLAMA_CPP = Runtime(
     typed=TYPED,
     not_searched=(
         "single tensors elsewhere than their blocks (--override-tensor)",
-        "the cache on the host (-nkvo)",
+        "the cache on the host (-nkvo) where the cards hold all blocks",
+        "steps of prefill below 512 tokens or above 2,048 (-ub)",
     ),
 )
