@@ -144,8 +144,9 @@ docs: venv  ## the documentation as a site, build/site/index.html; broken links 
 tables: venv  ## print the tables of the pages anew, from the rows in benchmarks/rows/
 	$(BIN)/python docs/tables.py
 
-rooms: venv  ## write the tables of the rooms and their picture from the code: CONTRIBUTING.md, docs/contributing/rooms.svg
+rooms: venv  ## write pages from the code: tables and picture of the rooms (CONTRIBUTING.md), public names (docs/reference/api.md)
 	$(BIN)/python docs/rooms.py
+	$(BIN)/python docs/reference.py
 
 fuzz: venv  ## SOLVES=10000 from SEED=0 of random problems by every method, all claims checked; MINUTES=10 of broken files through commands
 	@status=0; \

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import typer
 import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 import placekit as pk
 from placekit.io.files.schemas import SCHEMAS, json_schema
@@ -29,6 +31,18 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for figure in sorted(Path("benchmarks/figures").glob("*.png")):
         files.append(File.generated(config, f"figures/{figure.name}", abs_src_path=str(figure.absolute())))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Put whole docstrings in the place of their first lines on the page about Python."""
+    if page.file.src_uri != "reference/api.md":
+        return markdown
+    spec = spec_from_file_location("reference", Path(__file__).with_name("reference.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    reference = module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    return str(reference.with_docstrings(markdown))
 
 
 def command_line() -> str:

@@ -20,10 +20,12 @@ import placekit.interrupts  # noqa: F401  # before all that takes its time
 from placekit.advice.explain import Explanation as Explanation
 from placekit.advice.explain import explain as explain
 from placekit.advice.verdict import verdict as verdict
+from placekit.model import errors as errors
 from placekit.model.contiguity import Contiguity as Contiguity
 from placekit.model.costs import CostTable as CostTable
 from placekit.model.errors import PlacekitError as PlacekitError
 from placekit.model.graph import OpGraph as OpGraph
+from placekit.model.memory import MemoryBlocks as MemoryBlocks
 from placekit.model.memory import Pool as Pool
 from placekit.model.placement import Placement as Placement
 from placekit.model.placement import Violation as Violation
@@ -78,12 +80,15 @@ if TYPE_CHECKING:
     from placekit.io.models.read_model import read_model as read_model
     from placekit.language.decoder import Decoder as Decoder
     from placekit.language.model import model_task as model_task
+    from placekit.language.planning.answer import Answer as Answer
     from placekit.language.planning.planner import plan_serving as plan_serving
     from placekit.language.planning.question import Search as Search
     from placekit.language.planning.question import Wishes as Wishes
     from placekit.language.planning.read_line import read_line as read_line
+    from placekit.language.report import ServingReport as ServingReport
     from placekit.language.report import serving_report as serving_report
     from placekit.language.runtimes import register_runtime as register_runtime
+    from placekit.language.runtimes.record import Runtime as Runtime
     from placekit.language.serving import Serving as Serving
     from placekit.language.task import TaskForm as TaskForm
     from placekit.language.task import decoder_task as decoder_task
@@ -100,6 +105,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Analytic",
+    "Answer",
     "Contiguity",
     "CostTable",
     "Decoder",
@@ -113,6 +119,7 @@ __all__ = [
     "MaxIterations",
     "MaxMemory",
     "MaxRuntime",
+    "MemoryBlocks",
     "Method",
     "Model",
     "ModelSource",
@@ -128,11 +135,13 @@ __all__ = [
     "Profiled",
     "Result",
     "Run",
+    "Runtime",
     "Schedule",
     "Score",
     "Search",
     "SerialLatency",
     "Serving",
+    "ServingReport",
     "Status",
     "StopReason",
     "TargetGap",
@@ -147,6 +156,7 @@ __all__ = [
     "chain_problem",
     "core_groups",
     "decoder_task",
+    "errors",
     "evaluate",
     "explain",
     "model_task",
@@ -198,11 +208,13 @@ _HOMES = {
     "io.files.result_json": ("read_result", "write_result"),
     "io.files.workload_json": ("read_workload", "write_workload"),
     "language.decoder": ("Decoder",),
+    "language.planning.answer": ("Answer",),
     "language.planning.planner": ("plan_serving",),
     "language.planning.read_line": ("read_line",),
     "language.planning.question": ("Search", "Wishes"),
-    "language.report": ("serving_report",),
+    "language.report": ("ServingReport", "serving_report"),
     "language.runtimes": ("register_runtime",),
+    "language.runtimes.record": ("Runtime",),
     "language.serving": ("Serving",),
     "language.model": ("model_task",),
     "language.task": ("TaskForm", "decoder_task"),

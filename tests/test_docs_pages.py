@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,21 @@ def test_methods_of_the_registry_are_in_the_table() -> None:
 
     page = (DOCS / "concepts" / "methods.md").read_text()
     assert [name for name in METHODS if f"`{name}`" not in page and f"`{name}:" not in page] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """The page about Python is what `make rooms` writes: all names of `placekit.__all__` with their first lines."""
+    import placekit as pk
+
+    spec = spec_from_file_location("reference", DOCS / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    reference = module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    names = [name for each in reference.SECTIONS.values() for name in each]
+    assert sorted(names) == sorted(set(pk.__all__) - {"__version__"})
+    assert (DOCS / "reference" / "api.md").read_text() == reference.page(), "run `make rooms`"
+    assert issubclass(pk.errors.InvalidFileError, pk.PlacekitError)
 
 
 @pytest.mark.slow

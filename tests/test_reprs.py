@@ -14,8 +14,8 @@ import placekit as pk
 NUM_OPS, NUM_GPUS = 200, 40
 LONGEST = 350
 """Characters."""
-WITHOUT_VALUES = {"Method", "Objective", "Run", "PlacekitError"}
-"""Bases, and a run, which only methods see: they have the representation of an object or an exception."""
+WITHOUT_VALUES = {"Method", "Objective", "Run", "PlacekitError", "Answer", "Runtime", "ServingReport"}
+"""Bases, a run, which only methods see, and records of language models, of which notebooks show parts."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         pk.TargetGap(0.1), pk.Timing(pk.TimingSettings()), pk.TimingSettings(), pk.Violation("memory", "GPU is full"),
         pk.Loads(is_total=True, has_passes=False), pk.Serving(), pk.Decoder(2, 256, 512, 1000),
         pk.Pool("ram", 32e9, tuple(f"GPU.{number}" for number in range(NUM_GPUS))),
-        pk.Search(), pk.Wishes(), pk.TaskForm(pk.SerialLatency()),
+        pk.MemoryBlocks.of([(1e6, True, range(NUM_OPS))]), pk.Search(), pk.Wishes(), pk.TaskForm(pk.SerialLatency()),
         pk.ModelSource(graph, np.arange(NUM_OPS), Path("model.xml"), "0" * 32, 300, 400, ()),
     ]  # fmt: skip
     path = tmp_path_factory.mktemp("reprs") / "placement.json"

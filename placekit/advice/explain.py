@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from placekit.advice.changes import WhatIf, carried, changes, gain_s, what_if
 from placekit.advice.rules import rules_of
-from placekit.advice.verdict import verdict
+from placekit.advice.verdict import asked_of, verdict
 from placekit.advice.worth import Worth, worth, worth_candidates
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
@@ -145,8 +145,8 @@ class Explanation:
 
 
 def explain(
-    problem: Problem,
-    answer: Placement | Result,
+    problem: Problem | Result,
+    answer: Placement | Result | None = None,
     *,
     time_limit_s: float = 2.0,
     max_moves: int = 5,
@@ -157,9 +157,9 @@ def explain(
     Parameters
     ----------
     problem
-        The problem.
+        The problem, or a result that `solve` returned, which holds its problem.
     answer
-        A feasible placement of it, or a result with one (and a bound).
+        A feasible placement of the problem, or a result with one (and a bound).
     time_limit_s
         Time limit of each what-if; 0 leaves them out.
     max_moves
@@ -176,6 +176,7 @@ def explain(
     -----
     O(classes * devices) evaluations for the moves, cut off after `MOVES_S` seconds.
     """
+    problem, answer = asked_of(problem, answer)
     placement, bound = _placement_of(problem, answer)
     judged = evaluate(problem, placement)
     objective = judged.objective

@@ -34,13 +34,24 @@ APART_ERROR = 0.17
 timed (docs/results/timing.md). They share caches and memory, which no cost of one group shows."""
 
 
-def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None = None) -> Verdict:
+def asked_of(problem: Problem | Result, answer: Placement | Result | None) -> tuple[Problem, Placement | Result]:
+    """Return a problem and an answer to it: both that are given, or those of a result that holds its problem."""
+    if isinstance(problem, Result):
+        return problem.own_problem, problem if answer is None else answer
+    if answer is None:
+        raise InvalidProblemError(f"problem {problem.name!r}: give a placement or a result after it")
+    return problem, answer
+
+
+def verdict(
+    problem: Problem | Result, answer: Placement | Result | None = None, whole: Problem | None = None
+) -> Verdict:
     """Compare a placement with every simpler way of running the model.
 
     Parameters
     ----------
     problem
-        The problem.
+        The problem, or a result that `solve` returned, which holds its problem.
     answer
         A placement, or a result. A result also has the bound, or the reason why there is no placement.
     whole
@@ -57,6 +68,7 @@ def verdict(problem: Problem, answer: Placement | Result, whole: Problem | None 
     InvalidProblemError
         A placement of other ops or devices.
     """
+    problem, answer = asked_of(problem, answer)
     placement, bound, why, before = None, None, None, None
     if isinstance(answer, Placement):
         placement = answer

@@ -115,6 +115,8 @@ class MemoryBlocks:
     ops: NDArray[np.int64]
     queue_slots: int = 0
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
         count = len(self.num_bytes)
         for name, dtype, length in (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from html import escape
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from placekit.solve.split_verdict import Verdict
 from placekit.solve.stop import StopReason, relative_gap
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from placekit.model.problem import Problem
 
 MOST_EVENTS = 100_000
@@ -184,6 +187,8 @@ class Result(BaseResult):
         Certificate of the bound or of infeasibility, for :func:`placekit.verify`; None without one.
     verdict
         Whether a split is worth it (:func:`placekit.verdict`); None if nobody asked.
+    problem
+        The problem that was solved; None of a result that was read from a file, which does not hold it.
 
     Raises
     ------
@@ -199,9 +204,31 @@ class Result(BaseResult):
     problem_terms: Mapping[str, str] | None = None
     certificate: Certificate | None = field(default=None, compare=False)  # written on demand only
     verdict: Verdict | None = field(default=None, compare=False)  # follows from the placement
+    problem: Problem | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self._check(self.placement, "placement")
+
+    @property
+    def own_problem(self) -> Problem:
+        """The problem; raises an `InvalidProblemError` if the result does not hold it."""
+        if self.problem is None:
+            raise InvalidProblemError(
+                f"this result of {self.problem_name!r} does not hold its problem: give the problem"
+            )
+        return self.problem
+
+    def plot(self) -> Figure:
+        """Draw the load of every device, and objective and bound over time; needs the extra `plot`."""
+        return resolve_name("placekit.plotting.plot_result:plot_result")(self)  # type: ignore[no-any-return]
+
+    def gantt(self) -> Figure:
+        """Draw what every device does when: the schedule, or a few samples in the pipeline of `problem`."""
+        if self.objective_name == "throughput":
+            ax = resolve_name("placekit.plotting.plot_pipeline:plot_pipeline")(self, self.own_problem.graph)
+        else:
+            ax = resolve_name("placekit.plotting.plot_schedule:plot_schedule")(self)
+        return ax.get_figure(root=True)  # type: ignore[no-any-return]
 
     def to_dict(self, *, with_certificate: bool = False) -> dict[str, Any]:
         """Return the result as JSON values; times in seconds. The certificate is left out unless it is asked for.

@@ -181,6 +181,7 @@ def _sign(run: Run, method: str, reason: StopReason) -> Result:
         problem_hash=run.problem.content_hash,
         problem_terms=run.problem.terms,
         certificate=run.certificate,
+        problem=run.problem,
     )
 
 

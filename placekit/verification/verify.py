@@ -97,7 +97,11 @@ class Verification:
 
 
 def verify(
-    result: Result, problem: Problem, *, max_steps: int = MAX_STEPS, document: Mapping[str, Any] | None = None
+    result: Result,
+    problem: Problem | None = None,
+    *,
+    max_steps: int = MAX_STEPS,
+    document: Mapping[str, Any] | None = None,
 ) -> Verification:
     """Check `result` against `problem` without trusting the method that made it.
 
@@ -111,7 +115,7 @@ def verify(
     result
         The result.
     problem
-        The problem that it is said to be of.
+        The problem that it is said to be of; by default the one that a result of `solve` holds.
     max_steps
         Steps of the enumeration at most; 0 for none.
     document
@@ -131,6 +135,7 @@ def verify(
     >>> print(verify(pk.solve(problem, method="dp"), problem)["bound"].outcome)
     checked
     """
+    problem = result.own_problem if problem is None else problem
     exact = ExactProblem.of(problem)
     checks = [_same_problem(result, problem)]
     value: Fraction | None = None

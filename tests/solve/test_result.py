@@ -199,3 +199,27 @@ def test_teams_are_named_and_read(diamond: pk.Problem) -> None:
     steps = dataclasses.replace(made, placement=Placement.of(shared, [1] * 4, step_of_op=[3, 0, 1, 2]))
     assert steps.to_dict()["steps"] == {"a": 3, "b": 0, "c": 1, "d": 2}
     assert Result.from_dict(steps.to_dict()) == steps
+
+
+def test_a_result_of_solve_holds_its_problem(diamond: pk.Problem) -> None:
+    """Explain, verdict and verify need the result alone; one from a file says that its problem is to be given."""
+    solved = pk.solve(diamond, "enumerate")
+    assert solved.problem is diamond
+    assert pk.explain(solved, time_limit_s=0).objective_s == solved.objective
+    assert pk.verdict(solved).objective == solved.objective
+    assert pk.verify(solved).is_consistent
+    read = Result.from_dict(solved.to_dict())
+    assert read == solved
+    for ask in (pk.explain, pk.verdict, pk.verify):
+        with pytest.raises(pk.errors.InvalidProblemError, match="does not hold its problem: give the problem"):
+            ask(read)
+
+
+@pytest.mark.parametrize("objective", [pk.Throughput(), pk.Makespan()])
+def test_results_draw_themselves(diamond: pk.Problem, objective: pk.Objective) -> None:
+    """`plot` has loads and progress, `gantt` the pipeline or the schedule."""
+    pytest.importorskip("matplotlib")
+    solved = pk.solve(diamond.replace(objective=objective, contiguity="none"), "enumerate")
+    assert len(solved.plot().axes) == 2
+    (chart,) = solved.gantt().axes
+    assert "time" in chart.get_xlabel()
