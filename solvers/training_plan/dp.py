@@ -94,10 +94,10 @@ class TrainingDp:
         tables = Tables.of(run.problem)
         found = all_ideals(tables, self.params.max_ideals)
         devices = min(run.problem.num_devices, run.problem.num_microbatches * int(tables.tensor_degrees[-1]))
-        run.info["ideals"] = self.params.max_ideals + 1 if found is None else len(found)
+        run.info["ideals"] = self.params.max_ideals + 1 if found is None else len(found.size)
         counts: Counter[str] = Counter()
         try:
-            if found is None or len(found) > MANY_IDEALS:
+            if found is None or len(found.size) > MANY_IDEALS:
                 orders = linear_orders(tables)
                 search = self._search(run, tables, some_ideals(tables, orders))
                 Sweep(run, search, devices, counts, is_complete=False).narrow(FINE_OF_SOME)
@@ -212,7 +212,7 @@ class Sweep:
         """Return nearly the largest memory limit with which no plan fits, however slow."""
         search = self.search
         high = float((search.ideals.memory_a + search.ideals.memory_b)[:, -1].max()) * self.run.problem.num_devices
-        high, steps = max(high, 2 * low), MEMORY_STEPS if len(search.ideals) <= MANY_IDEALS else FEWER_MEMORY_STEPS
+        high, steps = max(high, 2 * low), MEMORY_STEPS if len(search.ideals.size) <= MANY_IDEALS else FEWER_MEMORY_STEPS
         while steps > 0 and high - low > 1e-9 * high:
             middle = (low + high) / 2 if high < 4 * low else (low * high) ** 0.5
             if search.below(self.slowest_s, middle) is None:

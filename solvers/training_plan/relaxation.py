@@ -18,6 +18,8 @@ So all layers before D replicas need at least :math:`\sum_v \min_{t, c} t \, (a_
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,17 +30,17 @@ NUM_PRICES, FEWER_PRICES, MANY_IDEALS = 8, 4, 30_000
 EVERY_ROW, STEP = 16, 1.2
 """Largest number of microbatches in flight up to which every number has a row, and the ratio of later rows."""
 
-Relaxation = tuple[
-    NDArray[np.int64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-    NDArray[np.float64],
-]
-"""Row by number in flight; prices ``[T, R, Q]``; sums ``[T, R, I, Q]``; what a difference of them loses ``[T, R, Q]``;
-``[R, I, Q]`` sums of the least of any degree, times the degree, at the prices of the first degree; and ``[T, R, I]``
-sums of the least bytes, which are those of price 0, close together."""
+
+class Relaxation(NamedTuple):
+    """Sums over ideals at prices of a second. T tensor degrees, R rows, Q prices, I ideals."""
+
+    row_of: NDArray[np.int64]  # row by number in flight
+    prices: NDArray[np.float64]  # ``[T, R, Q]``
+    totals: NDArray[np.float64]  # ``[T, R, I, Q]``
+    rounding: NDArray[np.float64]  # ``[T, R, Q]`` what a difference of two totals loses
+    # ``[R, I, Q]`` sums of the least of any degree, times the degree, at the prices of the first degree
+    shared: NDArray[np.float64]
+    lightest: NDArray[np.float64]  # ``[T, R, I]`` least bytes: the totals of price 0, close together
 
 
 def relax(tables: Tables, ideals: Ideals, most_in_flight: int) -> Relaxation:
@@ -47,10 +49,10 @@ def relax(tables: Tables, ideals: Ideals, most_in_flight: int) -> Relaxation:
     while grid[-1] < most_in_flight:
         grid.append(min(most_in_flight, int(grid[-1] * STEP) + 1))
     row_of = np.searchsorted(grid, np.arange(most_in_flight + 1), side="right") - 1
-    num_prices = NUM_PRICES if len(ideals) <= MANY_IDEALS else FEWER_PRICES
+    num_prices = NUM_PRICES if len(ideals.size) <= MANY_IDEALS else FEWER_PRICES
     num_degrees, num_layers = len(tables.tensor_degrees), tables.num_layers
     prices = np.zeros((num_degrees, len(grid), num_prices))
-    totals = np.zeros((num_degrees, len(grid), len(ideals), num_prices))
+    totals = np.zeros((num_degrees, len(grid), len(ideals.size), num_prices))
     members = ideals.members(num_layers)
     shared = np.full((len(grid), num_layers, num_prices), np.inf)
     for ti in range(num_degrees):
@@ -66,7 +68,8 @@ def relax(tables: Tables, ideals: Ideals, most_in_flight: int) -> Relaxation:
             least = np.minimum.reduceat(held[:, None] + prices[0, r] * time_s[:, None], first, axis=0)
             shared[r] = np.minimum(shared[r], int(tables.tensor_degrees[ti]) * least)
     rounding, lightest = 1e-13 * totals[:, :, -1], np.ascontiguousarray(totals[..., 0])
-    return np.maximum(row_of, 0).astype(np.int64), prices, totals, rounding, members @ shared, lightest
+    row_of = np.maximum(row_of, 0).astype(np.int64)
+    return Relaxation(row_of, prices, totals, rounding, members @ shared, lightest)
 
 
 def _prices(

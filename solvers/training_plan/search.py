@@ -9,8 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.memory import MEMORY_TOLERANCE
-from placekit.solvers.training_plan.chains import extend_stages, stage_edges_s
-from placekit.solvers.training_plan.knapsack import FITS, choose
+from placekit.solvers.training_plan.chains import (
+    NEXT,
+    NUM_GIVEN_UP,
+    NUM_LABELS,
+    NUM_PAIRS,
+    Degrees,
+    EdgeRows,
+    Labels,
+    StageSearch,
+    Targets,
+    extend_stages,
+    stage_edges_s,
+)
+from placekit.solvers.training_plan.knapsack import FITS, Budget, ChoiceRows, Scratch, Span, choose
 from placekit.solvers.training_plan.relaxation import relax
 from placekit.solvers.training_plan.tables import Ideals, Tables
 from placekit.training.plan import PlanStage, TrainingPlan
@@ -59,24 +71,12 @@ class PlanSearch:
         problem = tables.problem
         self._max_replicas = min(problem.num_microbatches, problem.num_devices // int(tables.tensor_degrees[0]))
         first = np.searchsorted(tables.data_degrees, np.arange(int(tables.data_degrees.max(initial=0)) + 1))
-        self._degrees = tables.tensor_degrees, tables.data_degrees, first.astype(np.int64)
-        self._choices = (
-            tables.choice_offsets, tables.time_s, tables.gradient_bytes, tables.memory_a, tables.memory_b,
-            tables.extra_offsets, tables.extra_other, tables.extra_s, tables.kind,
-        )  # fmt: skip
-        self._cuts = ideals.cut_offsets, ideals.cut_edges, *_cut_sums(tables, ideals)
-        self._edges = tables.edge_source, tables.edge_target, tables.edge_in_s, tables.edge_out_s
-        self._ideals = (
-            ideals.bits, ideals.size, ideals.time_s, ideals.gradient_bytes, ideals.memory_a, ideals.memory_b,
-            ideals.work_s, ideals.least_bytes,
-        )  # fmt: skip
-        n, rows = tables.num_layers, int(np.diff(tables.choice_offsets).max()) * tables.num_layers
-        self._scratch = (
-            *(np.zeros(n, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)),
-            *(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)),
-            *(np.zeros(rows), np.zeros(rows), np.zeros(rows, dtype=np.int64), np.zeros(rows), np.zeros((5, n + 1))),
+        self._degrees = Degrees(tables.tensor_degrees, tables.data_degrees, first.astype(np.int64))
+        self._choices = ChoiceRows(*(getattr(tables, name) for name in ChoiceRows._fields))
+        self._edges = EdgeRows(
+            tables.edge_source, tables.edge_target, tables.edge_in_s, tables.edge_out_s, *_cut_sums(tables, ideals)
         )
-        self._picked = np.zeros(n, dtype=np.int64)
+        self._scratch = Scratch.of(tables.choice_offsets, tables.num_layers)
         self._relaxed = relax(tables, ideals, max(1, self._max_replicas))
         self._labels = np.zeros((1024, 6), dtype=np.int32)
 
@@ -107,68 +107,68 @@ class PlanSearch:
         memory = (problem.memory_bytes if memory_bytes is None else memory_bytes) * (1 + MEMORY_TOLERANCE)
         rounding_s = SUM_ROUNDING * float(ideals.time_s[:, -1].max())
         rounding_bytes = SUM_ROUNDING * float((ideals.memory_a + ideals.memory_b)[:, -1].max())
-        limits = (target_s, TIME_ROUNDING, rounding_s, memory, rounding_bytes, tables.gradient_s_per_byte)
-        flags = problem.num_devices, self._max_replicas, tables.is_uniform, int(is_optimistic), self.max_nodes
-        num_ideals = len(ideals)
-        front = np.zeros((num_ideals, 2), dtype=np.int64)
-        alive = np.zeros(num_ideals, dtype=np.int64), np.zeros(num_ideals)
-        best = np.zeros((4, self._max_replicas + 1), dtype=np.int64)
-        caps = np.zeros(self._max_replicas + 1, dtype=np.int64)
+        targets = Targets(
+            target_s, TIME_ROUNDING, rounding_s, memory, rounding_bytes, tables.gradient_s_per_byte,
+            problem.num_devices, self._max_replicas, tables.is_uniform, int(is_optimistic), self.max_nodes,
+        )  # fmt: skip
+        num_ideals = len(ideals.size)
         self._labels[0] = 0, 0, -1, 0, 0, num_ideals - 1
-        front[-1] = 0, 1
-        alive[0][0], alive[1][0] = num_ideals - 1, float(ideals.work_s[-1])
-        state = np.array([num_ideals - 2, 1, 1, 0, 0], dtype=np.int64)
-        while state[0] >= 0:
+        labels = Labels(
+            counts=np.array([num_ideals - 2, 1, 1, 0, 0], dtype=np.int64),
+            rows=self._labels,
+            front=np.zeros((num_ideals, 2), dtype=np.int64),
+            alive=np.zeros(num_ideals, dtype=np.int64),
+            reach=np.zeros(num_ideals),
+            best=np.zeros((4, self._max_replicas + 1), dtype=np.int64),
+            caps=np.zeros(self._max_replicas + 1, dtype=np.int64),
+        )
+        labels.front[-1] = 0, 1
+        labels.alive[0], labels.reach[0] = num_ideals - 1, float(ideals.work_s[-1])
+        counts = labels.counts
+        while counts[NEXT] >= 0:
             if self.should_stop():
                 raise Stopped
-            extend_stages(
-                self._ideals, self._cuts, self._edges, self._choices, self._relaxed,
-                self._degrees, limits, flags, state,
-                self._labels, front, alive, best, caps, self._scratch, self._picked, PAIRS_PER_CALL,
-            )  # fmt: skip
-            if state[1] + self._max_replicas + 1 > len(self._labels):
+            search = StageSearch(
+                ideals, self._edges, self._choices, self._relaxed, self._degrees, targets, labels, self._scratch
+            )
+            extend_stages(search, PAIRS_PER_CALL)
+            if counts[NUM_LABELS] + self._max_replicas + 1 > len(self._labels):
                 grown = np.zeros((2 * len(self._labels) + self._max_replicas + 1, 6), dtype=np.int32)
-                grown[: state[1]] = self._labels[: state[1]]
-                self._labels = grown
-        self.pairs = int(state[4])
-        self.gave_up = int(state[3])
-        if front[0, 1] == front[0, 0]:
+                grown[: counts[NUM_LABELS]] = self._labels[: counts[NUM_LABELS]]
+                self._labels, labels = grown, labels._replace(rows=grown)
+        self.pairs, self.gave_up = int(counts[NUM_PAIRS]), int(counts[NUM_GIVEN_UP])
+        if labels.front[0, 1] == labels.front[0, 0]:
             return None
-        return self._plan(int(front[0, 1]) - 1, limits)
+        return self._plan(int(labels.front[0, 1]) - 1, targets)
 
-    def _plan(self, label: int, limits: tuple[float, ...]) -> TrainingPlan:
+    def _plan(self, label: int, targets: Targets) -> TrainingPlan:
         """Return the plan of a chain, from the start of the pipeline to its end."""
         stages = []
         while self._labels[label, 2] >= 0:
             rest, di, ti, before = (int(x) for x in self._labels[label, 2:6])
             upto, d = int(self._labels[rest, 5]), int(self.tables.data_degrees[di])
             in_flight = -(-int(self._labels[rest, 0]) // d) + 1
-            budget_s = limits[0] * d * (1 + limits[1])
-            stages.append(self._stage(before, upto, ti, d, in_flight, budget_s, limits[3]))
+            gradient_s = (d - 1) * targets.gradient_s
+            budget = Budget(in_flight, gradient_s, targets.seconds * d * (1 + targets.slack), targets.memory_bytes)
+            stages.append(self._stage(Span(before, upto, ti), d, budget))
             label = rest
         return TrainingPlan(tuple(stages))
 
-    def _stage(
-        self, before: int, upto: int, ti: int, d: int, in_flight: int, budget_s: float, memory_bytes: float
-    ) -> PlanStage:
+    def _stage(self, span: Span, d: int, budget: Budget) -> PlanStage:
         """Return the stage with the fastest choices that fit, found by bisection on its time."""
-        tables, bits = self.tables, self.ideals.bits
-        moved_s = float(stage_edges_s(self._cuts, self._edges, bits, before, upto, ti, np.inf))
-        gradient_s = (d - 1) * tables.gradient_s_per_byte
+        tables, bits, (before, upto, ti) = self.tables, self.ideals.bits, span
+        moved_s = float(stage_edges_s(self.ideals, self._edges, before, upto, ti, np.inf))
         members = [v for v in range(tables.num_layers) if _bit(bits[upto], v) and not _bit(bits[before], v)]
 
         def attempt(seconds: float) -> tuple[float, NDArray[np.int64]] | None:
-            found = choose(
-                self._choices, bits, before, upto, ti, in_flight, gradient_s, seconds, memory_bytes, self.max_nodes,
-                self._scratch, self._picked,
-            )  # fmt: skip
-            if found != FITS:
+            within = budget._replace(seconds=seconds)
+            if choose(self._choices, bits, span, within, self.max_nodes, self._scratch) != FITS:
                 return None
-            picked = self._picked[members].copy()
-            return self._seconds(members, picked, gradient_s), picked
+            picked = self._scratch.picked[members].copy()
+            return self._seconds(members, picked, budget.gradient_s), picked
 
-        found = attempt(budget_s - moved_s) or attempt(np.inf)
-        picked = self._picked[members].copy() if found is None else found[1]
+        found = attempt(budget.seconds - moved_s) or attempt(np.inf)
+        picked = self._scratch.picked[members].copy() if found is None else found[1]
         if found is not None:
             low = sum(float(tables.time_s[tables.choice_offsets[ti * tables.num_layers + v]]) for v in members)
             high = found[0]
@@ -199,7 +199,7 @@ class PlanSearch:
 
 def _cut_sums(tables: Tables, ideals: Ideals) -> tuple[NDArray[np.uint64], NDArray[np.float64], NDArray[np.float64]]:
     """Return ``[I, W]`` ends of the edges that leave an ideal, and ``[T, I]`` sums of their seconds at both ends."""
-    num_ideals = len(ideals)
+    num_ideals = len(ideals.size)
     ideal = np.repeat(np.arange(num_ideals), np.diff(ideals.cut_offsets))
     target = tables.edge_target[ideals.cut_edges]
     ends = np.zeros_like(ideals.bits)

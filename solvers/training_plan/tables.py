@@ -8,6 +8,7 @@ degrees by their index. Dominated choices of a layer are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,8 +150,7 @@ def _undominated(choices: tuple[tuple[int, Choice], ...]) -> list[tuple[int, Cho
     return kept
 
 
-@dataclass(frozen=True)
-class Ideals:
+class Ideals(NamedTuple):
     """Ideals by rising size, from the empty to the full ideal. I ideals, W words."""
 
     bits: NDArray[np.uint64]  # ``[I, W]`` members by position
@@ -167,9 +167,6 @@ class Ideals:
     work_s: NDArray[np.float64]  # ``[I]`` sum of the least device-seconds ``t * time`` of any degree and choice
     # ``[I]`` sum of the least bytes times devices of any degree and choice with one microbatch in flight
     least_bytes: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.size)
 
     def members(self, num_layers: int) -> NDArray[np.float64]:
         """``[I, L]`` 1 where an ideal has a layer."""

@@ -13,7 +13,7 @@ from strategies import ALL
 from placekit.solve.result import OPTIMALITY_TOLERANCE, Status
 from placekit.solve.stop import StopReason
 from placekit.solvers.training_plan.dp import TrainingDp
-from placekit.solvers.training_plan.knapsack import choose
+from placekit.solvers.training_plan.knapsack import Budget, ChoiceRows, Scratch, Span, choose
 from placekit.training.problem import Choice, Layer, Restrictions, TrainingProblem
 from placekit.training.result import PlanRun
 
@@ -129,19 +129,15 @@ def test_choices_of_a_stage_match_enumeration(seed: int) -> None:
             for rows in itertools.product(*(range(offsets[i], offsets[i + 1]) for i in range(n)))
         }
         zeros, none = np.zeros(size), np.zeros(0, dtype=np.int64)
-        choices = (
+        choices = ChoiceRows(
             offsets, cost, zeros, zeros, held, np.zeros(size + 1, dtype=np.int64), none, np.zeros(0), np.arange(n),
         )  # fmt: skip
         bits = np.array([[0], [(1 << n) - 1]], dtype=np.uint64)
-        scratch = (
-            *(np.zeros(n, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)),
-            *(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)),
-            *(np.zeros(size), np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros((5, n + 1))),
-        )
-        picked = np.zeros(n, dtype=np.int64)
+        scratch = Scratch.of(offsets, n)
+        picked = scratch.picked
         for _ in range(20):
             budget, memory = float(rng.integers(0, 15 * n)), float(rng.integers(0, 15 * n))
-            found = choose(choices, bits, 0, 1, 0, 1, 0.0, budget, memory, 10**6, scratch, picked)
+            found = choose(choices, bits, Span(0, 1, 0), Budget(1, 0.0, budget, memory), 10**6, scratch)
             assert found == any(t <= budget and m <= memory for t, m in totals)
             if found:
                 assert (picked >= offsets[:-1]).all()
