@@ -23,14 +23,16 @@ What PLACE sees of an op on a device, `FEATURES` columns; times are in units of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.kernel_tuples import by_reference
 from placekit.kernels import njit
 from placekit.objectives.makespan.arrays import MakespanInstance
-from placekit.solvers.makespan.lists.insertion import earliest_gap, fill_gap
+from placekit.solvers.makespan.lists.insertion import earliest_gap, endless_gaps, fill_gap
+from placekit.solvers.makespan.lists.state import begin_list, settle
 
 FEATURES = 9
 """Columns of what PLACE sees of an op on a device."""
@@ -43,9 +45,165 @@ _SHIFTED = 4  # columns before this one count from the least of the devices
 _TIE = 1e-9  # ends that differ by less, relatively, are equally good for the teacher
 
 
-@njit(inner=True)
-def _select(score: Any, weight: Any, urgency: Any, rank: Any, ready: Any, num_ready: Any, mode: Any, drawn: Any) -> Any:
-    """Return the places in `ready` of the op that is picked, and of the one that the teacher would pick."""
+class Policies(NamedTuple):
+    """What SELECT, PLACE and the teacher say, for V ops on D devices and H hidden units."""
+
+    score: NDArray[np.float64]  # ``[V]`` of SELECT
+    # own, joins: ``[V, H]`` what an op adds to the hidden layer of PLACE: where it is placed, and, in the mean over the
+    # ops that are on a device, for that device
+    own: NDArray[np.float64]
+    joins: NDArray[np.float64]
+    # sees, says: ``[FEATURES, H]`` and ``[H]`` weights of the features, and of the hidden layer
+    sees: NDArray[np.float64]
+    says: NDArray[np.float64]
+    prior: NDArray[np.float64]  # ``[V, D]`` is added to what PLACE says
+    urgency: NDArray[np.float64]  # ``[V]`` the teacher picks the ready op of the largest; ties by topological position
+
+
+class Script(NamedTuple):
+    """Course of B episodes."""
+
+    taught: NDArray[np.int64]  # ``[B, V]`` the teacher's device of every op; -1 for the one where it ends first
+    mode: NDArray[np.int64]  # ``[B]`` `SAMPLES`, `FOLLOWS` or `GREEDY`
+    drawn: NDArray[np.float64]  # ``[B, V, 2]`` uniform numbers for the two policies
+
+
+class Played(NamedTuple):
+    """Record of B episodes."""
+
+    op_of_step: NDArray[np.int64]  # ``[B, V]``
+    ready_from: NDArray[np.int64]  # ``[B, V]`` step from which every op was ready
+    device_of_op: NDArray[np.int64]  # ``[B, V]``
+    # start_s, finish_s: ``[B, V]`` of every op
+    start_s: NDArray[np.float64]
+    finish_s: NDArray[np.float64]
+    # seen, may: ``[B, V, D, FEATURES]`` what PLACE saw at every step, and ``[B, V, D]`` where it might place
+    seen: NDArray[np.float64]
+    may: NDArray[np.bool_]
+    # right_op, is_right: ``[B, V]`` the teacher's op of every step, and ``[B, V, D]`` the devices right for the teacher
+    right_op: NDArray[np.int64]
+    is_right: NDArray[np.bool_]
+
+
+class Room(NamedTuple):
+    """Room for one step: of ready ops and their weights, and of what devices offer."""
+
+    weight: NDArray[np.float64]  # ``[V]`` exponential of the score
+    ready: NDArray[np.int64]  # ``[V]``
+    # gap, begin, end, logit: ``[D]``
+    gap: NDArray[np.int64]
+    begin: NDArray[np.float64]
+    end: NDArray[np.float64]
+    logit: NDArray[np.float64]
+    # load, num_ops, there: ``[D]`` seconds and ops of every device, and ``[D, H]`` sums of what its ops join
+    load: NDArray[np.float64]
+    num_ops: NDArray[np.float64]
+    there: NDArray[np.float64]
+    layer: NDArray[np.float64]  # ``[H]``
+
+
+@njit
+def play(instance: MakespanInstance, unit_s: float, policies: Policies, script: Script) -> Played:
+    """Play episodes; `unit_s` are the seconds of the mean op.
+
+    Notes
+    -----
+    O(B V (ready ops + D (H FEATURES + inputs + gaps))).
+    """
+    (num_rows, num_ops), num_devices = script.taught.shape, len(instance.kind)
+    hidden = len(policies.says)
+    played = Played(
+        np.empty((num_rows, num_ops), dtype=np.int64),
+        np.zeros((num_rows, num_ops), dtype=np.int64),
+        np.empty((num_rows, num_ops), dtype=np.int64),
+        np.zeros((num_rows, num_ops)),
+        np.zeros((num_rows, num_ops)),
+        np.zeros((num_rows, num_ops, num_devices, FEATURES)),
+        np.zeros((num_rows, num_ops, num_devices), dtype=np.bool_),
+        np.empty((num_rows, num_ops), dtype=np.int64),
+        np.zeros((num_rows, num_ops, num_devices), dtype=np.bool_),
+    )
+    room = Room(
+        np.exp(policies.score - policies.score.max()),
+        np.empty(num_ops, dtype=np.int64),
+        np.empty(num_devices, dtype=np.int64),
+        np.empty(num_devices),
+        np.empty(num_devices),
+        np.empty(num_devices),
+        np.empty(num_devices),
+        np.empty(num_devices),
+        np.empty((num_devices, hidden)),
+        np.empty(hidden),
+    )
+    for row in range(num_rows):
+        room.load[:], room.num_ops[:], room.there[:] = 0.0, 0.0, 0.0
+        state, gaps = begin_list(instance), endless_gaps(num_devices, num_ops)
+        _play_one(
+            by_reference(instance), unit_s, by_reference(policies), by_reference(script), by_reference(played),
+            by_reference(room), by_reference(state), by_reference(gaps), row,
+        )  # fmt: skip
+        played.device_of_op[row] = state.device
+        played.start_s[row], played.finish_s[row] = state.start, state.finish
+    return played
+
+
+@njit(inner=True, allocates=False)
+def _play_one(
+    instance: Any, unit_s: Any, policies: Any, script: Any, played: Any, room: Any, state: Any, gaps: Any, row: Any
+) -> Any:
+    """Play one episode."""
+    num_ops, mode, ready, num_ready = len(state.device), script.mode[row], room.ready, 0
+    num_gaps, makespan = len(instance.kind), 0.0
+    for position in range(num_ops):
+        op = instance.order[position]
+        if state.missing[op] == 0:
+            ready[num_ready] = op
+            num_ready += 1
+    for step in range(num_ops):
+        picked, wanted = _select(instance, policies, room, num_ready, mode, script.drawn[row, step, 0])
+        played.right_op[row, step] = ready[wanted]
+        op = ready[picked]
+        num_ready -= 1
+        ready[picked] = ready[num_ready]
+        played.op_of_step[row, step] = op
+
+        seen, allowed, is_right = played.seen[row, step], played.may[row, step], played.is_right[row, step]
+        _mark_allowed(instance, state, op, allowed)
+        first_end = _look(instance, state, gaps, room, op, makespan, unit_s, seen, allowed)
+        _scale(seen, allowed, unit_s)
+        lesson = script.taught[row, op]
+        for d in range(len(allowed)):
+            if lesson >= 0 and allowed[lesson]:
+                is_right[d] = d == lesson
+            else:
+                is_right[d] = allowed[d] and room.end[d] <= first_end * (1 + _TIE)
+        chosen = _say(policies, room, op, seen, allowed)
+        if mode == FOLLOWS:
+            chosen = int(np.argmax(is_right))
+        elif mode == SAMPLES:
+            chosen = _draw(room.logit, allowed, room.logit[chosen], script.drawn[row, step, 1])
+
+        begin, end = room.begin[chosen], room.end[chosen]
+        settle(instance, state, op, chosen, begin, end)
+        makespan = max(makespan, end)
+        room.load[chosen] += end - begin
+        room.num_ops[chosen] += 1
+        for k in range(len(room.layer)):
+            room.there[chosen, k] += policies.joins[op, k]
+        num_gaps = fill_gap(room.gap[chosen], begin, end, gaps, num_gaps)
+        for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
+            reader = instance.edge_readers[j]
+            state.missing[reader] -= 1
+            if state.missing[reader] == 0:
+                ready[num_ready] = reader
+                played.ready_from[row, reader] = step + 1
+                num_ready += 1
+
+
+@njit(inner=True, allocates=False)
+def _select(instance: Any, policies: Any, room: Any, num_ready: Any, mode: Any, drawn: Any) -> Any:
+    """Return the places among the ready ops of the op that is picked, and of the one that the teacher would pick."""
+    score, weight, urgency, rank, ready = policies.score, room.weight, policies.urgency, instance.rank, room.ready
     likeliest, wanted, total = 0, 0, 0.0
     for i in range(num_ready):
         op = ready[i]
@@ -67,18 +225,18 @@ def _select(score: Any, weight: Any, urgency: Any, rank: Any, ready: Any, num_re
     return num_ready - 1, wanted
 
 
-@njit(inline=True)
-def _mark_allowed(
-    instance: MakespanInstance, op: int, home: int, size: float, used: NDArray[np.float64], allowed: NDArray[np.bool_]
-) -> None:
-    """Write where `op` may go: with its class at `home`, else where `size` bytes fit, or lack the least."""
+@njit(inner=True, allocates=False)
+def _mark_allowed(instance: Any, state: Any, op: Any, allowed: Any) -> Any:
+    """Write where `op` may go: with its class, else where all of it fits, or lacks the least."""
+    c = instance.class_of_op[op]
+    home, size = state.class_device[c], state.class_bytes[c]
     if home >= 0:
         allowed[home] = True
         return
     least, least_over, has_room = 0, np.inf, False
     for d in range(len(instance.kind)):
         if instance.allowed[op, d]:
-            over = used[d] + size - instance.limit_bytes[d]
+            over = state.used[d] + size - instance.limit_bytes[d]
             allowed[d] = over <= 0
             has_room = has_room or over <= 0
             if over < least_over:
@@ -87,20 +245,18 @@ def _mark_allowed(
         allowed[least] = True
 
 
-@njit(inline=True)
-def _inputs_on(
-    instance: MakespanInstance, op: int, d: int, device: NDArray[np.int64], finish: NDArray[np.float64]
-) -> tuple[float, float, int]:
+@njit(inner=True, allocates=False)
+def _inputs_on(instance: Any, state: Any, op: Any, d: Any) -> Any:
     """Return when the last input of `op` arrives on `d`, seconds of all transfers, and how many inputs are there."""
     arrival, moved, near = 0.0, 0.0, 0
     for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):
         tensor = instance.in_tensors[i]
         producer = instance.producer[tensor]
-        at = finish[producer]
-        if device[producer] == d:
+        at = state.finish[producer]
+        if state.device[producer] == d:
             near += 1
         else:
-            takes = instance.transfer_s[tensor, instance.kind[device[producer]]]
+            takes = instance.transfer_s[tensor, instance.kind[state.device[producer]]]
             takes += instance.transfer_s[tensor, instance.kind[d]]
             moved += takes
             at += takes
@@ -108,7 +264,37 @@ def _inputs_on(
     return arrival, moved, near
 
 
-@njit(inner=True)
+@njit(inner=True, allocates=False)
+def _look(
+    instance: Any, state: Any, gaps: Any, room: Any, op: Any, makespan: Any, unit_s: Any, seen: Any, allowed: Any
+) -> Any:
+    """Write what PLACE sees of `op` on every device that is allowed; return the earliest end."""
+    c, limit = instance.class_of_op[op], instance.limit_bytes
+    num_inputs = instance.in_offsets[op + 1] - instance.in_offsets[op]
+    extra = state.class_bytes[c] if state.class_device[c] < 0 else 0.0
+    first_end, fullest = np.inf, 0.0
+    for d in range(len(allowed)):
+        fullest = max(fullest, room.load[d])
+    for d in range(len(allowed)):
+        if not allowed[d]:
+            continue
+        room.gap[d], begin = earliest_gap(instance, state, gaps, op, d, True)
+        time = instance.op_time_s[op, instance.kind[d]]
+        end = begin + time
+        room.begin[d], room.end[d] = begin, end
+        first_end = min(first_end, end)
+        arrival, moved, near = _inputs_on(instance, state, op, d)
+        seen[d, 0], seen[d, 1], seen[d, 2], seen[d, 3] = time, begin, end, arrival
+        seen[d, 4], seen[d, 5] = moved, max(end - makespan, 0.0)
+        seen[d, 6] = room.load[d] / max(fullest, unit_s)
+        seen[d, 7] = near / max(num_inputs, 1)
+        seen[d, 8] = 1.0
+        if limit[d] < np.inf and limit[d] > 0:
+            seen[d, 8] = max(1 - (state.used[d] + extra) / limit[d], 0.0)
+    return first_end
+
+
+@njit(inner=True, allocates=False)
 def _scale(seen: Any, allowed: Any, unit_s: Any) -> Any:
     """Turn seconds in `seen` ``[D, FEATURES]`` into logarithms, of the first columns above the least device."""
     for column in range(_LOGARITHMIC):
@@ -123,21 +309,20 @@ def _scale(seen: Any, allowed: Any, unit_s: Any) -> Any:
                 seen[d, column] = np.log1p((seen[d, column] - lowest) / unit_s)
 
 
-@njit(inner=True)
-def _say(
-    own: Any, there: Any, count: Any, sees: Any, says: Any, prior: Any, seen: Any, allowed: Any, layer: Any, logit: Any
-) -> Any:
+@njit(inner=True, allocates=False)
+def _say(policies: Any, room: Any, op: Any, seen: Any, allowed: Any) -> Any:
     """Write what PLACE says of every device; return the most probable one."""
+    own, sees, says, layer, logit = policies.own, policies.sees, policies.says, room.layer, room.logit
     highest, chosen = -np.inf, 0
     for d in range(len(allowed)):
         if not allowed[d]:
             continue
         for k in range(len(layer)):
-            layer[k] = own[k] + there[d, k] / max(count[d], 1.0)
+            layer[k] = own[op, k] + room.there[d, k] / max(room.num_ops[d], 1.0)
         for f in range(FEATURES):
             for k in range(len(layer)):
                 layer[k] += seen[d, f] * sees[f, k]
-        logit[d] = prior[d]
+        logit[d] = policies.prior[op, d]
         for k in range(len(layer)):
             logit[d] += max(layer[k], 0.0) * says[k]
         if logit[d] > highest:
@@ -145,7 +330,7 @@ def _say(
     return chosen
 
 
-@njit(inner=True)
+@njit(inner=True, allocates=False)
 def _draw(logit: Any, allowed: Any, highest: Any, drawn: Any) -> Any:
     """Return a device by the softmax of `logit` and a uniform number."""
     total = 0.0
@@ -160,155 +345,3 @@ def _draw(logit: Any, allowed: Any, highest: Any, drawn: Any) -> Any:
             if passed > drawn * total:
                 break
     return chosen
-
-
-@njit
-def play(  # type: ignore[no-untyped-def]  # compiled
-    instance, unit_s, score, own, joins, sees, says, prior, urgency, taught, mode, drawn
-):
-    """Play episodes.
-
-    Parameters
-    ----------
-    instance : MakespanInstance
-        The problem.
-    unit_s : float
-        Seconds of the mean op.
-    score : float64[V]
-        What SELECT says of every op.
-    own, joins : float64[V, H]
-        What an op adds to the hidden layer of PLACE: where it is placed, and, in the mean over the ops that are on a
-        device, for that device.
-    sees, says : float64[FEATURES, H], float64[H]
-        Weights of the features, and of the hidden layer.
-    prior : float64[V, D]
-        What is added to what PLACE says.
-    urgency : float64[V]
-        The teacher picks the ready op of the largest; ties by topological position.
-    taught : int64[B, V]
-        The teacher's device of every op; -1 for the one where it ends first.
-    mode : int64[B]
-        `SAMPLES`, `FOLLOWS` or `GREEDY`.
-    drawn : float64[B, V, 2]
-        Uniform numbers for the two policies.
-
-    Returns
-    -------
-    tuple
-        int64[B, V] op of every step; int64[B, V] step from which every op was ready; int64[B, V] device of every op;
-        float64[B, V] its start, and its end; float64[B, V, D, FEATURES] what PLACE saw at every step; bool[B, V, D]
-        where it might place; int64[B, V] the op that the teacher would have picked; bool[B, V, D] the devices that are
-        right for the teacher.
-
-    Notes
-    -----
-    O(B V (ready ops + D (H FEATURES + inputs + gaps))).
-    """
-    num_rows, num_ops, num_devices, hidden = len(mode), len(score), len(instance.kind), own.shape[1]
-    op_of_step = np.empty((num_rows, num_ops), dtype=np.int64)
-    ready_from = np.zeros((num_rows, num_ops), dtype=np.int64)
-    device_of_op = np.full((num_rows, num_ops), -1, dtype=np.int64)
-    start_s, finish_s = np.zeros((num_rows, num_ops)), np.zeros((num_rows, num_ops))
-    features = np.zeros((num_rows, num_ops, num_devices, FEATURES))
-    may = np.zeros((num_rows, num_ops, num_devices), dtype=np.bool_)
-    right_op = np.empty((num_rows, num_ops), dtype=np.int64)
-    is_right = np.zeros((num_rows, num_ops, num_devices), dtype=np.bool_)
-
-    num_classes = instance.class_of_op.max() + 1
-    class_bytes = np.zeros(num_classes)
-    for op in range(num_ops):
-        class_bytes[instance.class_of_op[op]] += instance.memory_bytes[op]
-    weight = np.exp(score - score.max())
-    gap_begin, gap_end = np.empty(num_devices + num_ops), np.empty(num_devices + num_ops)
-    before = np.empty(num_devices + num_ops, dtype=np.int64)
-    after = np.empty(num_devices + num_ops, dtype=np.int64)
-    missing, ready = np.empty(num_ops, dtype=np.int64), np.empty(num_ops, dtype=np.int64)
-    gap, begin, end, logit = (
-        np.empty(num_devices, dtype=np.int64),
-        np.empty(num_devices),
-        np.empty(num_devices),
-        np.empty(num_devices),
-    )
-    layer = np.empty(hidden)
-
-    for row in range(num_rows):
-        class_device = np.full(num_classes, -1, dtype=np.int64)
-        used, load, count = np.zeros(num_devices), np.zeros(num_devices), np.zeros(num_devices)
-        there = np.zeros((num_devices, hidden))
-        device, start, finish = device_of_op[row], start_s[row], finish_s[row]
-        gap_begin[:], gap_end[:], before[:], after[:] = 0.0, np.inf, -1, -1
-        num_gaps, num_ready, makespan = num_devices, 0, 0.0
-        for position in range(num_ops):
-            op = instance.order[position]
-            missing[op] = instance.in_offsets[op + 1] - instance.in_offsets[op]
-            if missing[op] == 0:
-                ready[num_ready] = op
-                num_ready += 1
-        for step in range(num_ops):
-            picked, wanted = _select(
-                score, weight, urgency, instance.rank, ready, num_ready, mode[row], drawn[row, step, 0]
-            )
-            right_op[row, step] = ready[wanted]
-            op = ready[picked]
-            num_ready -= 1
-            ready[picked] = ready[num_ready]
-            op_of_step[row, step] = op
-
-            c = instance.class_of_op[op]
-            seen, allowed = features[row, step], may[row, step]
-            num_inputs = instance.in_offsets[op + 1] - instance.in_offsets[op]
-            _mark_allowed(instance, op, class_device[c], class_bytes[c], used, allowed)
-
-            # what PLACE sees
-            first_end = np.inf
-            for d in range(num_devices):
-                if not allowed[d]:
-                    continue
-                gap[d], begin[d] = earliest_gap(instance, op, d, device, finish, gap_begin, gap_end, before, True)
-                time = instance.op_time_s[op, instance.kind[d]]
-                end[d] = begin[d] + time
-                first_end = min(first_end, end[d])
-                arrival, moved, near = _inputs_on(instance, op, d, device, finish)
-                seen[d, 0], seen[d, 1], seen[d, 2], seen[d, 3] = time, begin[d], end[d], arrival
-                seen[d, 4], seen[d, 5] = moved, max(end[d] - makespan, 0.0)
-                seen[d, 6] = load[d] / max(load.max(), unit_s)
-                seen[d, 7] = near / max(num_inputs, 1)
-                seen[d, 8] = 1.0
-                if instance.limit_bytes[d] < np.inf and instance.limit_bytes[d] > 0:
-                    extra = class_bytes[c] if class_device[c] < 0 else 0.0
-                    seen[d, 8] = max(1 - (used[d] + extra) / instance.limit_bytes[d], 0.0)
-            _scale(seen, allowed, unit_s)
-
-            # the teacher
-            lesson = taught[row, op]
-            for d in range(num_devices):
-                if lesson >= 0 and allowed[lesson]:
-                    is_right[row, step, d] = d == lesson
-                else:
-                    is_right[row, step, d] = allowed[d] and end[d] <= first_end * (1 + _TIE)
-
-            chosen = _say(own[op], there, count, sees, says, prior[op], seen, allowed, layer, logit)
-            if mode[row] == FOLLOWS:
-                chosen = int(np.argmax(is_right[row, step]))
-            elif mode[row] == SAMPLES:
-                chosen = _draw(logit, allowed, logit[chosen], drawn[row, step, 1])
-
-            # the next state
-            if class_device[c] < 0:
-                class_device[c] = chosen
-                used[chosen] += class_bytes[c]
-            device[op], start[op], finish[op] = chosen, begin[chosen], end[chosen]
-            makespan = max(makespan, end[chosen])
-            load[chosen] += end[chosen] - begin[chosen]
-            count[chosen] += 1
-            for k in range(hidden):
-                there[chosen, k] += joins[op, k]
-            num_gaps = fill_gap(gap[chosen], begin[chosen], end[chosen], gap_begin, gap_end, before, after, num_gaps)
-            for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
-                reader = instance.edge_readers[j]
-                missing[reader] -= 1
-                if missing[reader] == 0:
-                    ready[num_ready] = reader
-                    ready_from[row, reader] = step + 1
-                    num_ready += 1
-    return op_of_step, ready_from, device_of_op, start_s, finish_s, features, may, right_op, is_right

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.learned.doppler.episodes import FOLLOWS, GREEDY, SAMPLES, play
+from placekit.learned.doppler.episodes import FOLLOWS, GREEDY, SAMPLES, Played, Policies, Script, play
 from placekit.learned.doppler.network import DopplerNetwork, op_inputs, select_log_probs
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import preference, wanted_actions
@@ -235,30 +235,21 @@ class DopplerLearner(Learner):
         """Play episodes with the present weights, and plan their orders."""
         self._embedded = self.policy(self.graph)
         score, own, joins = (each.detach().double().numpy() for each in self._embedded)
-        sees = self.policy.sees.weight.detach().double().T.contiguous().numpy()
-        says = self.policy.says.weight.detach().double()[0].contiguous().numpy()
-        drawn = torch.rand(len(mode), self._num_ops, 2, generator=generator, dtype=torch.float64)
-        played = play(
-            self._instance,
-            self.graph.unit_s,
-            score,
-            own,
-            joins,
-            sees,
-            says,
+        policies = Policies(
+            *(score, own, joins),
+            self.policy.sees.weight.detach().double().T.contiguous().numpy(),
+            self.policy.says.weight.detach().double()[0].contiguous().numpy(),
             self._prior().double().numpy(),
             self.graph.urgency,
-            np.ascontiguousarray(taught.numpy()),
-            mode.astype(np.int64),
-            drawn.numpy(),
         )
-        op_of_step, ready_from, device_of_op, start_s, finish_s, seen, may, right_op, is_right = played
+        drawn = torch.rand(len(mode), self._num_ops, 2, generator=generator, dtype=torch.float64)
+        script = Script(np.ascontiguousarray(taught.numpy()), mode.astype(np.int64), drawn.numpy())
+        played: Played = play(self._instance, self.graph.unit_s, policies, script)
         reward = self.simulator.reward
         if isinstance(reward, PlannedOrder):
-            for device, start, finish in zip(device_of_op, start_s, finish_s, strict=True):
+            for device, start, finish in zip(played.device_of_op, played.start_s, played.finish_s, strict=True):
                 reward.plan(device, np.argsort(np.lexsort((self._instance.rank, finish, start))))
-        told = (op_of_step, ready_from, device_of_op, seen, may, right_op, is_right)
-        return Episodes(*map(torch.from_numpy, told))
+        return Episodes(*(torch.from_numpy(getattr(played, name)) for name in Episodes._fields))
 
 
 class Doppler(LearnedMethod):
