@@ -6,7 +6,7 @@ to compile, and longer to pass than a small function takes to run. A reference t
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numba.core.cgutils
 import numba.extending
@@ -14,24 +14,8 @@ from numba.core import types
 from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
 
-from placekit.kernels import source_of
-
-Tuple = TypeVar("Tuple")
-
 extending: Any = numba.extending  # numba has no types for them
 cgutils: Any = numba.core.cgutils
-
-
-def by_reference(value: Tuple) -> Tuple:
-    """Return a reference to a named tuple, for the functions that a kernel calls; in Python the tuple itself.
-
-    The reference has the attributes of the tuple, and nothing else. It is valid until the kernel returns, so no
-    function may return it. No reference to an array is counted: the kernels are those of ``njit(allocates=False)``.
-    """
-    return value
-
-
-vars(by_reference)["source"] = source_of(by_reference)  # kernels that call it are compiled anew with this file
 
 
 class Reference(types.Type):
@@ -55,7 +39,12 @@ class _Pointer(models.PrimitiveModel):
         return value
 
 
-@extending.type_callable(by_reference)  # type: ignore[untyped-decorator]
+def register(by_reference: Any) -> None:
+    """Let kernels call `by_reference`."""
+    extending.type_callable(by_reference)(_type_reference)
+    extending.lower_builtin(by_reference, types.BaseNamedTuple)(_make_reference)
+
+
 def _type_reference(_: Any) -> Any:
     def typer(value: types.Type) -> types.Type:
         return Reference(value) if isinstance(value, types.BaseNamedTuple) else value
@@ -63,7 +52,6 @@ def _type_reference(_: Any) -> Any:
     return typer
 
 
-@extending.lower_builtin(by_reference, types.BaseNamedTuple)  # type: ignore[untyped-decorator]
 def _make_reference(_: Any, builder: Any, __: Any, values: Any) -> Any:
     return cgutils.alloca_once_value(builder, values[0])
 

@@ -210,16 +210,35 @@ class Kernel:
         return dispatcher
 
 
+Tuple = TypeVar("Tuple")
+
+
+def by_reference(value: Tuple) -> Tuple:
+    """Return a reference to a named tuple, for the functions that a kernel calls; in Python the tuple itself.
+
+    The reference has the attributes of the tuple, and nothing else. It is valid until the kernel returns, so no
+    function may return it. No reference to an array is counted: the kernels are those of ``njit(allocates=False)``.
+    """
+    return value
+
+
 Source: TypeAlias = tuple[str, int, int]
 """A module, the nanosecond of its file's last change, and the bytes of that."""
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
     """Return the state of a function's file; None if it has none."""
+    return _state_of(function.__module__, Path(function.__code__.co_filename))
+
+
+def _state_of(module: str, file: Path) -> Source | None:
     with suppress(OSError):
-        state = Path(function.__code__.co_filename).stat()
-        return function.__module__, state.st_mtime_ns, state.st_size
+        state = file.stat()
+        return module, state.st_mtime_ns, state.st_size
     return None
+
+
+vars(by_reference)["source"] = _state_of("placekit.kernel_tuples", Path(__file__).with_name("kernel_tuples.py"))
 
 
 @contextmanager
@@ -286,6 +305,9 @@ def _numba() -> Any:
                 compiling.__exit__()
 
         event.register("numba:compile", Counted())  # type: ignore[no-untyped-call]  # numba has no types here
+        from placekit.kernel_tuples import register
+
+        register(by_reference)
     return numba
 
 

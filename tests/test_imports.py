@@ -236,8 +236,8 @@ def test_folders_are_small() -> None:
 CORE_ROOMS = (
     "machine",
     "kernel_cache",
-    "kernels",
     "kernel_tuples",
+    "kernels",
     "arrays",
     "model",
     "plugins",

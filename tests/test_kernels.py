@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 import placekit as pk
 from placekit import kernel_cache
-from placekit.kernel_tuples import by_reference
-from placekit.kernels import LIST, MORE, Clock, compiling, groups, kernels_of, njit, prepare, read_type
+from placekit.kernels import LIST, MORE, Clock, by_reference, compiling, groups, kernels_of, njit, prepare, read_type
 from placekit.solve.run import Run
 from placekit.solvers.throughput.local_search.state import State
 

@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernel_tuples import by_reference
-from placekit.kernels import njit
+from placekit.kernels import by_reference, njit
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.solvers.makespan.lists.insertion import earliest_gap, endless_gaps, fill_gap
 from placekit.solvers.makespan.lists.state import begin_list, settle

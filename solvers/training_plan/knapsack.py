@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernel_tuples import by_reference
-from placekit.kernels import njit
+from placekit.kernels import by_reference, njit
 
 FITS, TOO_MUCH, GAVE_UP = 1, 0, -1
 _OPEN = 2

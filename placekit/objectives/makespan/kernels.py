@@ -8,10 +8,12 @@ that.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernels import njit
+from placekit.kernels import by_reference, njit
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.heaps import pop, push
 from placekit.objectives.makespan.moves import move_s
@@ -22,7 +24,7 @@ BY_PRIORITY = 1
 """Dispatch rule: smallest (priority, topological position) first."""
 
 
-@njit(inline=True)
+@njit(inline=True, allocates=False)
 def _push_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int, time: float, code: int) -> int:
     """Add an event to the binary heap of times; O(log size)."""
     at = size
@@ -38,7 +40,7 @@ def _push_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int,
     return size + 1
 
 
-@njit(inline=True)
+@njit(inline=True, allocates=False)
 def _pop_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int) -> int:
     """Remove the earliest event, which the caller has read at index 0; O(log size)."""
     size -= 1
@@ -62,47 +64,51 @@ def _pop_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int) 
     return size
 
 
+class Bus(NamedTuple):
+    """Transfers of every device, one after the other."""
+
+    free: NDArray[np.float64]  # ``[D]`` end of the last one
+    arrival: NDArray[np.float64]  # ``[D]`` of the tensor that was sent last, on every device that receives it
+    stamp: NDArray[np.int64]  # ``[D]`` last tensor for which the device was seen
+    receivers: NDArray[np.int64]  # ``[D]`` devices that receive a tensor, first come first
+
+
 @njit(inline=True)
-def _queue_receivers(
-    instance: MakespanInstance,
-    device: NDArray[np.int64],
-    tensor: int,
-    stamp: NDArray[np.int64],
-    found: NDArray[np.int64],
-) -> int:
-    """Write the devices that receive `tensor` into `found`, first come first; return how many.
+def _idle_bus(num_devices: int) -> Bus:
+    return Bus(
+        np.zeros(num_devices),
+        np.zeros(num_devices),
+        np.full(num_devices, -1, dtype=np.int64),
+        np.empty(num_devices, dtype=np.int64),
+    )
+
+
+@njit(inline=True, allocates=False)
+def _queue_receivers(instance: MakespanInstance, device: NDArray[np.int64], tensor: int, bus: Bus) -> int:
+    """Write the devices that receive `tensor` into ``bus.receivers``, first come first; return how many.
 
     A device comes with the first of its readers whose turn it is. ``stamp[d] == tensor``: seen.
     """
-    stamp[device[instance.producer[tensor]]] = tensor
+    bus.stamp[device[instance.producer[tensor]]] = tensor
     count = 0
     for i in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
         target = device[instance.readers_in_turn[i]]
-        if stamp[target] != tensor:
-            stamp[target] = tensor
-            found[count] = target
+        if bus.stamp[target] != tensor:
+            bus.stamp[target] = tensor
+            bus.receivers[count] = target
             count += 1
     return count
 
 
-@njit(inline=True)
-def _send(
-    instance: MakespanInstance,
-    device: NDArray[np.int64],
-    tensor: int,
-    now: float,
-    bus_free: NDArray[np.float64],
-    arrival: NDArray[np.float64],
-    stamp: NDArray[np.int64],
-    receivers: NDArray[np.int64],
-) -> None:
+@njit(inline=True, allocates=False)
+def _send(instance: MakespanInstance, device: NDArray[np.int64], tensor: int, now: float, bus: Bus) -> None:
     """Queue the transfers of `tensor`, produced `now`, on its device's bus; write when each one arrives."""
     source = device[instance.producer[tensor]]
-    for r in range(_queue_receivers(instance, device, tensor, stamp, receivers)):
-        target = receivers[r]
-        begin = max(bus_free[source], now)
-        bus_free[source] = begin + move_s(instance, tensor, source, target)
-        arrival[target] = bus_free[source]
+    for r in range(_queue_receivers(instance, device, tensor, bus)):
+        target = bus.receivers[r]
+        begin = max(bus.free[source], now)
+        bus.free[source] = begin + move_s(instance, tensor, source, target)
+        bus.arrival[target] = bus.free[source]
 
 
 @njit
@@ -140,55 +146,76 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
     O((V + E) log V) time, O(V + D) memory.
     """
     num_ops, num_devices = len(device), len(instance.kind)
-    kind, rank, order = instance.kind, instance.rank, instance.order
-    times = np.empty(num_ops + 2)  # event heap: an op is in it either until it is ready or until it ends
-    codes = np.empty(num_ops + 2, dtype=np.int64)  # an op that ends, or num_ops + an op that becomes ready
-    num_events = 0
-    base = np.zeros(num_devices + 1, dtype=np.int64)  # the ready heaps of the devices lie in one array
-    for op in range(num_ops):
-        base[device[op] + 1] += 1
-    for d in range(num_devices):
-        base[d + 1] += base[d]
-    keys = np.empty(num_ops)
-    places = np.empty(num_ops, dtype=np.int64)
-    num_ready = np.zeros(num_devices, dtype=np.int64)
-    busy_until = np.full(num_devices, -1.0)  # -1: idle
-    touched = np.empty(num_devices, dtype=np.int64)  # devices that may start an op in this round
-    is_touched = np.zeros(num_devices, dtype=np.bool_)
-    num_touched = 0
-    bus_free = np.zeros(num_devices)
-    arrival = np.zeros(num_devices)
-    stamp = np.full(num_devices, -1, dtype=np.int64)
-    receivers = np.empty(num_devices, dtype=np.int64)
-    missing = np.empty(num_ops, dtype=np.int64)
-    ready = start  # until an op starts, its slot holds the latest arrival so far
-    for op in range(num_ops):
-        missing[op] = instance.in_offsets[op + 1] - instance.in_offsets[op]
-        ready[op] = 0.0
-        if missing[op] == 0:
-            d = device[op]
-            key = 0.0 if rule == FIFO else priority[op]
-            push(keys, places, base[d], num_ready[d], key, rank[op])
-            num_ready[d] += 1
-    for d in range(num_devices):
-        touched[d] = d
-    num_touched = num_devices
-    now, num_started = 0.0, 0
+    agenda = Agenda(
+        np.empty(num_ops + 2),
+        np.empty(num_ops + 2, dtype=np.int64),
+        np.zeros(num_devices + 1, dtype=np.int64),
+        np.empty(num_ops),
+        np.empty(num_ops, dtype=np.int64),
+        np.zeros(num_devices, dtype=np.int64),
+        np.full(num_devices, -1.0),
+        np.empty(num_devices, dtype=np.int64),
+        np.zeros(num_devices, dtype=np.bool_),
+        np.empty(num_ops, dtype=np.int64),
+    )
+    run = Dispatched(device, priority, rule, has_contention, start, finish, step)
+    bus = _idle_bus(num_devices)
+    return float(_run_events(by_reference(instance), by_reference(run), by_reference(agenda), by_reference(bus)))
+
+
+class Dispatched(NamedTuple):
+    """Arguments of `dispatch`."""
+
+    device: NDArray[np.int64]
+    priority: NDArray[np.float64]
+    rule: int
+    has_contention: bool
+    start: NDArray[np.float64]
+    finish: NDArray[np.float64]
+    step: NDArray[np.int64]
+
+
+class Agenda(NamedTuple):
+    """Events that are to come, and ops that are ready."""
+
+    # times, codes: heap of events: an op is in it either until it is ready or until it ends. An op that ends, or the
+    # number of ops + an op that becomes ready.
+    times: NDArray[np.float64]
+    codes: NDArray[np.int64]
+    # base, keys, places, num_ready: heaps of the ready ops of every device, in one array
+    base: NDArray[np.int64]
+    keys: NDArray[np.float64]
+    places: NDArray[np.int64]
+    num_ready: NDArray[np.int64]
+    busy_until: NDArray[np.float64]  # ``[D]``; -1: idle
+    # touched, is_touched: ``[D]`` devices that may start an op in this round
+    touched: NDArray[np.int64]
+    is_touched: NDArray[np.bool_]
+    missing: NDArray[np.int64]  # ``[V]`` inputs that are to come
+
+
+@njit(inner=True, allocates=False)
+def _run_events(instance: Any, run: Any, agenda: Any, bus: Any) -> Any:
+    """Start ops and end them, until none is left; return the makespan."""
+    device, num_ops, busy_until, num_ready = run.device, len(run.device), agenda.busy_until, agenda.num_ready
+    times, codes, touched, is_touched = agenda.times, agenda.codes, agenda.touched, agenda.is_touched
+    num_events, num_touched, num_started, now = 0, len(busy_until), 0, 0.0
+    _begin_run(instance, run, agenda)
     while True:
         for i in range(num_touched):
             d = touched[i]
             is_touched[d] = False
             if busy_until[d] >= 0 or num_ready[d] == 0:
                 continue
-            op = order[places[base[d]]]
+            op = instance.order[agenda.places[agenda.base[d]]]
             num_ready[d] -= 1
-            pop(keys, places, base[d], num_ready[d])
-            start[op] = now
-            finish[op] = now + instance.op_time_s[op, kind[d]]
-            busy_until[d] = finish[op]
-            step[op] = num_started
+            pop(agenda.keys, agenda.places, agenda.base[d], num_ready[d])
+            run.start[op] = now
+            run.finish[op] = now + instance.op_time_s[op, instance.kind[d]]
+            busy_until[d] = run.finish[op]
+            run.step[op] = num_started
             num_started += 1
-            num_events = _push_event(times, codes, num_events, finish[op], op)
+            num_events = _push_event(times, codes, num_events, run.finish[op], op)
         num_touched = 0
         if num_events == 0:
             return now
@@ -197,41 +224,76 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
             code = codes[0]
             num_events = _pop_event(times, codes, num_events)
             op = code - num_ops if code >= num_ops else code
-            d = device[op]
-            if not is_touched[d]:
-                is_touched[d] = True
-                touched[num_touched] = d
-                num_touched += 1
+            num_touched = _touch(agenda, device[op], num_touched)
             if code >= num_ops:
-                push(keys, places, base[d], num_ready[d], now if rule == FIFO else priority[op], rank[op])
-                num_ready[d] += 1
-                continue
-            busy_until[d] = -1.0
-            sent = -1
-            for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
-                reader, tensor = instance.edge_readers[j], instance.edge_tensors[j]
-                target = device[reader]
-                if has_contention:
-                    if tensor != sent:
-                        _send(instance, device, tensor, now, bus_free, arrival, stamp, receivers)
-                        sent = tensor
-                    at = arrival[target] if target != d else now
-                else:
-                    at = now + (target != d) * move_s(instance, tensor, d, target)  # a branch is hard to predict
-                ready[reader] = max(ready[reader], at)
-                missing[reader] -= 1
-                if missing[reader] > 0:
-                    continue
-                if ready[reader] > max(now, busy_until[target]):
-                    num_events = _push_event(times, codes, num_events, ready[reader], num_ops + reader)
-                    continue
-                key = ready[reader] if rule == FIFO else priority[reader]
-                push(keys, places, base[target], num_ready[target], key, rank[reader])
-                num_ready[target] += 1
-                if not is_touched[target]:
-                    is_touched[target] = True
-                    touched[num_touched] = target
-                    num_touched += 1
+                _enqueue(instance, run, agenda, op, now)
+            else:
+                num_events, num_touched = _end(instance, run, agenda, bus, op, now, num_events, num_touched)
+
+
+@njit(inline=True, allocates=False)
+def _begin_run(instance: Any, run: Any, agenda: Any) -> None:
+    """Divide the heaps among the devices, touch all of them, and add the ops without inputs."""
+    num_devices = len(agenda.busy_until)
+    for op in range(len(run.device)):
+        agenda.base[run.device[op] + 1] += 1
+    for d in range(num_devices):
+        agenda.base[d + 1] += agenda.base[d]
+        agenda.touched[d] = d
+    for op in range(len(run.device)):
+        agenda.missing[op] = instance.in_offsets[op + 1] - instance.in_offsets[op]
+        run.start[op] = 0.0  # until an op starts, its slot holds the latest arrival so far
+        if agenda.missing[op] == 0:
+            _enqueue(instance, run, agenda, op, 0.0)
+
+
+@njit(inline=True, allocates=False)
+def _touch(agenda: Any, d: int, num_touched: int) -> int:
+    """Note that device `d` may start an op in this round; return how many may."""
+    if not agenda.is_touched[d]:
+        agenda.is_touched[d] = True
+        agenda.touched[num_touched] = d
+        num_touched += 1
+    return num_touched
+
+
+@njit(inline=True, allocates=False)
+def _enqueue(instance: Any, run: Any, agenda: Any, op: int, ready: float) -> None:
+    """Add an op to the heap of its device."""
+    d = run.device[op]
+    key = ready if run.rule == FIFO else run.priority[op]
+    push(agenda.keys, agenda.places, agenda.base[d], agenda.num_ready[d], key, instance.rank[op])
+    agenda.num_ready[d] += 1
+
+
+@njit(inline=True, allocates=False)
+def _end(
+    instance: Any, run: Any, agenda: Any, bus: Any, op: int, now: float, num_events: int, num_touched: int
+) -> tuple[int, int]:
+    """End an op: send its tensors, and note when their readers are ready; return numbers of events and of devices."""
+    device, ready, d, sent = run.device, run.start, run.device[op], -1
+    agenda.busy_until[d] = -1.0
+    for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
+        reader, tensor = instance.edge_readers[j], instance.edge_tensors[j]
+        target = device[reader]
+        if run.has_contention:
+            if tensor != sent:
+                _send(instance, device, tensor, now, bus)
+                sent = tensor
+            at = bus.arrival[target] if target != d else now
+        else:
+            at = now + (target != d) * move_s(instance, tensor, d, target)  # a branch is hard to predict
+        ready[reader] = max(ready[reader], at)
+        agenda.missing[reader] -= 1
+        if agenda.missing[reader] > 0:
+            continue
+        if ready[reader] > max(now, agenda.busy_until[target]):
+            code = len(device) + reader
+            num_events = _push_event(agenda.times, agenda.codes, num_events, ready[reader], code)
+        else:
+            _enqueue(instance, run, agenda, reader, ready[reader])
+            num_touched = _touch(agenda, target, num_touched)
+    return num_events, num_touched
 
 
 @njit
@@ -266,46 +328,64 @@ def run_in_order(instance, device, queue, has_contention, start, finish):  # typ
     O(V + E) time, O(V + D) memory.
     """
     num_ops, num_devices = len(device), len(instance.kind)
-    kind = instance.kind
-    missing = np.empty(num_ops, dtype=np.int64)
-    next_op = np.full(num_ops, -1, dtype=np.int64)
-    last = np.full(num_devices, -1, dtype=np.int64)
-    previous_op = np.empty(num_ops, dtype=np.int64)
-    stack = np.empty(num_ops, dtype=np.int64)
+    queues = DeviceQueues(
+        device,
+        queue,
+        np.empty(num_ops, dtype=np.int64),
+        np.full(num_ops, -1, dtype=np.int64),
+        np.empty(num_ops, dtype=np.int64),
+        np.full(num_devices, -1, dtype=np.int64),
+    )
+    stack, bus = np.empty(num_ops, dtype=np.int64), _idle_bus(num_devices)
+    makespan, num_done = _run_queues(
+        by_reference(instance), by_reference(queues), by_reference(bus), has_contention, stack, start, finish
+    )
+    if num_done == num_ops:
+        return makespan, -1
+    return makespan, _op_on_cycle(by_reference(instance), by_reference(queues))
+
+
+class DeviceQueues(NamedTuple):
+    """Orders of the devices."""
+
+    device: NDArray[np.int64]  # ``[V]``
+    queue: NDArray[np.int64]  # ``[V]``
+    missing: NDArray[np.int64]  # ``[V]`` inputs that are to come, and one for the op before on the device
+    # following, previous: ``[V]`` the op after and before on the device; -1 for none
+    following: NDArray[np.int64]
+    previous: NDArray[np.int64]
+    last: NDArray[np.int64]  # ``[D]`` last op so far
+
+
+@njit(inner=True, allocates=False)
+def _run_queues(instance: Any, queues: Any, bus: Any, has_contention: Any, stack: Any, start: Any, finish: Any) -> Any:
+    """Run the ops that do not wait for each other; return the makespan and how many they are."""
+    device, missing, following, last = queues.device, queues.missing, queues.following, queues.last
     num_stacked = 0
-    for i in range(num_ops):
-        op = queue[i]
+    for i in range(len(device)):
+        op = queues.queue[i]
         d = device[op]
-        previous_op[op] = last[d]
+        queues.previous[op] = last[d]
         missing[op] = instance.in_offsets[op + 1] - instance.in_offsets[op]
         if last[d] >= 0:
-            next_op[last[d]] = op
+            following[last[d]] = op
             missing[op] += 1
         last[d] = op
         start[op] = 0.0
         if missing[op] == 0:
             stack[num_stacked] = op
             num_stacked += 1
-    bus_free = np.zeros(num_devices)
-    arrival = np.zeros(num_devices)
-    stamp = np.full(num_devices, -1, dtype=np.int64)
-    receivers = np.empty(num_devices, dtype=np.int64)
     makespan, num_done = 0.0, 0
     while num_stacked > 0:
         num_stacked -= 1
         op = stack[num_stacked]
         num_done += 1
         d = device[op]
-        now = start[op] + instance.op_time_s[op, kind[d]]
+        now = start[op] + instance.op_time_s[op, instance.kind[d]]
         finish[op] = now
         makespan = max(makespan, now)
-        following = next_op[op]
-        if following >= 0:
-            start[following] = max(start[following], now)
-            missing[following] -= 1
-            if missing[following] == 0:
-                stack[num_stacked] = following
-                num_stacked += 1
+        if following[op] >= 0:
+            num_stacked = _arrive(following[op], now, start, missing, stack, num_stacked)
         sent = -1
         for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
             reader, tensor = instance.edge_readers[j], instance.edge_tensors[j]
@@ -313,31 +393,48 @@ def run_in_order(instance, device, queue, has_contention, start, finish):  # typ
             at = now
             if target != d and has_contention:
                 if tensor != sent:
-                    _send(instance, device, tensor, now, bus_free, arrival, stamp, receivers)
+                    _send(instance, device, tensor, now, bus)
                     sent = tensor
-                at = arrival[target]
+                at = bus.arrival[target]
             elif target != d:
                 at = now + move_s(instance, tensor, d, target)
-            start[reader] = max(start[reader], at)
-            missing[reader] -= 1
-            if missing[reader] == 0:
-                stack[num_stacked] = reader
-                num_stacked += 1
-    if num_done == num_ops:
-        return makespan, -1
-    # every op left has a predecessor left: walk backwards for as many steps as there are ops, and be on a cycle
-    op = 0
+            num_stacked = _arrive(reader, at, start, missing, stack, num_stacked)
+    return makespan, num_done
+
+
+@njit(inline=True, allocates=False)
+def _arrive(
+    op: int,
+    at: float,
+    start: NDArray[np.float64],
+    missing: NDArray[np.int64],
+    stack: NDArray[np.int64],
+    num_stacked: int,
+) -> int:
+    """Note that one of the things that `op` waits for is there, and stack it after the last of them."""
+    start[op] = max(start[op], at)
+    missing[op] -= 1
+    if missing[op] == 0:
+        stack[num_stacked] = op
+        num_stacked += 1
+    return num_stacked
+
+
+@njit(inner=True, allocates=False)
+def _op_on_cycle(instance: Any, queues: Any) -> Any:
+    """Return an op on a cycle: every op left waits for another, and as many steps back as there are ops lead there."""
+    missing, op = queues.missing, 0
     while missing[op] <= 0:
         op += 1
-    for _ in range(num_ops):
-        before = previous_op[op]
+    for _ in range(len(missing)):
+        before = queues.previous[op]
         if before < 0 or missing[before] <= 0:
             for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):
                 before = instance.producer[instance.in_tensors[i]]
                 if missing[before] > 0:
                     break
         op = before
-    return makespan, op
+    return op
 
 
 @njit
@@ -368,21 +465,18 @@ def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument ty
     int
         Number of transfers, E at most. O(V + E + transfers * D).
     """
-    num_devices = len(instance.kind)
-    bus_free = np.zeros(num_devices)
-    stamp = np.full(num_devices, -1, dtype=np.int64)
-    receivers = np.empty(num_devices, dtype=np.int64)
+    bus = _idle_bus(len(instance.kind))
     count = 0
     for i in range(len(queue)):
         op = queue[i]
         d = device[op]
         for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
             t = instance.out_tensors[j]
-            for r in range(_queue_receivers(instance, device, t, stamp, receivers)):
-                to = receivers[r]
-                leaves = max(bus_free[d], finish[op]) if has_contention else finish[op]
+            for r in range(_queue_receivers(instance, device, t, bus)):
+                to = bus.receivers[r]
+                leaves = max(bus.free[d], finish[op]) if has_contention else finish[op]
                 tensor[count], target[count], begin[count] = t, to, leaves
                 end[count] = leaves + move_s(instance, t, d, to)
-                bus_free[d] = end[count]
+                bus.free[d] = end[count]
                 count += 1
     return count

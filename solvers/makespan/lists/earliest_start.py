@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernel_tuples import by_reference
-from placekit.kernels import njit
+from placekit.kernels import by_reference, njit
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.heaps import pop, push
 from placekit.solvers.makespan.lists.state import ListState, begin_list, ready_s, settle
@@ -51,7 +50,7 @@ def schedule_earliest_start(instance, place_of_op, favourite, wait_s):  # type: 
     O((V D + E) log V + E D) time, O(V D) memory.
     """
     num_ops, num_devices = len(place_of_op), len(instance.kind)
-    state, queues = begin_list(instance), _empty_queues(num_ops, num_devices, place_of_op)
+    state, queues = begin_list(instance), _empty_heaps(num_ops, num_devices, place_of_op)
     devices = Devices(
         np.zeros(num_devices),
         instance.limit_bytes.copy(),
@@ -102,7 +101,7 @@ def _place_all(instance: Any, state: Any, queues: Any, devices: Any, fresh: Any,
     return fits_all
 
 
-class Queues(NamedTuple):
+class ReadyHeaps(NamedTuple):
     """Heaps of ready ops by place: slice d of an array is the heap of device d; the last one is for all devices."""
 
     # op_at, place: ``[V]`` op of every place, and place of every op
@@ -133,13 +132,13 @@ class Devices(NamedTuple):
 
 
 @njit(inline=True)
-def _empty_queues(num_ops: int, num_devices: int, place_of_op: NDArray[np.int64]) -> Queues:
+def _empty_heaps(num_ops: int, num_devices: int, place_of_op: NDArray[np.int64]) -> ReadyHeaps:
     """Return queues without ops."""
     op_at = np.empty(num_ops, dtype=np.int64)
     for op in range(num_ops):
         op_at[place_of_op[op]] = op
     size = num_devices * num_ops
-    return Queues(
+    return ReadyHeaps(
         op_at,
         place_of_op,
         np.empty(size),
@@ -154,7 +153,7 @@ def _empty_queues(num_ops: int, num_devices: int, place_of_op: NDArray[np.int64]
 
 
 @njit(inline=True, allocates=False)
-def _queue(instance: MakespanInstance, state: ListState, queues: Queues, op: int) -> None:
+def _queue(instance: MakespanInstance, state: ListState, queues: ReadyHeaps, op: int) -> None:
     """Add a ready op to the heaps of the devices that may run it, and to that of all devices."""
     num_ops, num_devices, num_later = len(state.device), len(instance.kind), queues.num_later
     last = 0.0
@@ -170,7 +169,7 @@ def _queue(instance: MakespanInstance, state: ListState, queues: Queues, op: int
 
 @njit(inline=True, allocates=False)
 def _earliest(
-    instance: MakespanInstance, state: ListState, queues: Queues, devices: Devices
+    instance: MakespanInstance, state: ListState, queues: ReadyHeaps, devices: Devices
 ) -> tuple[int, int, float, float]:
     """Return the pair of device and op that can start earliest, its start and its end; device -1 if there is none."""
     num_devices, place = len(instance.kind), queues.place
@@ -194,7 +193,7 @@ def _earliest(
 
 
 @njit(inline=True, allocates=False)
-def _drop(instance: MakespanInstance, state: ListState, queues: Queues, devices: Devices, d: int) -> None:
+def _drop(instance: MakespanInstance, state: ListState, queues: ReadyHeaps, devices: Devices, d: int) -> None:
     """Move ops that device `d` could start at once to their heap, and drop from the tops those that it may not take."""
     op_at, num_later, num_now, base = queues.op_at, queues.num_later, queues.num_now, d * len(state.device)
     while num_later[d] > 0 and (
@@ -217,7 +216,7 @@ def _drop(instance: MakespanInstance, state: ListState, queues: Queues, devices:
 
 @njit(inline=True, allocates=False)
 def _candidate(
-    instance: MakespanInstance, state: ListState, queues: Queues, devices: Devices, d: int, choice: int
+    instance: MakespanInstance, state: ListState, queues: ReadyHeaps, devices: Devices, d: int, choice: int
 ) -> tuple[int, float]:
     """Return an op that device `d` may start, and when: the first of its heaps, the favourite child, the urgent op."""
     base, free, child = d * len(state.device), devices.free[d], devices.awake_for[d]

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernel_tuples import by_reference
-from placekit.kernels import njit
+from placekit.kernels import by_reference, njit
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.heaps import pop, push
 from placekit.solvers.makespan.lists.state import ListState, begin_list, ready_s, settle

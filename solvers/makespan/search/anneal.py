@@ -16,8 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernel_tuples import by_reference
-from placekit.kernels import njit
+from placekit.kernels import by_reference, njit
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.proposals import propose
 from placekit.solvers.makespan.search.trial import keeps, restore
