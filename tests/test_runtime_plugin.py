@@ -50,7 +50,7 @@ def test_an_installed_runtime_plans_and_prints_its_line(site: Path, tmp_path: Pa
     """Its rules, its options and its program; export knows it, too, and a broken package is named where it is asked."""
     cards = ["--cards", "RTX 4090, RTX 3090", "--ram", "64 GB DDR4-3200 x2"]
     asked = ["llm", "llama3-8b", "--precision", "f32", *cards, "--problem", "p.json", "-o", "a.placement.json"]
-    code, told = placekit(site, *asked, "--for", "pipes", cwd=tmp_path)
+    code, told = placekit(site, *asked, "--for", "pipes", "--details", cwd=tmp_path)
     assert code == 0, told
     assert "5% of every card and 512 MiB of every card for pipes itself" in told
     line = re.search(r"^.*pipes serve llama3-8b --first-blocks 0,(\d+) --context 640 --slots 1$", told, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,6 +53,8 @@ class ServingReport:
     requests_per_s, tokens_per_s
         With the sequences in flight: no more batches are under way than there are. Tokens are those generated, or
         those of prompts if nothing is generated.
+    prompt_tokens_per_s, generated_tokens_per_s
+        Of each phase alone, as llama-bench counts them, of all sequences in flight together; None without the phase.
     batches, batches_to_fill
         Batches in flight, and how many the slowest stage needs so as never to wait.
     memory
@@ -71,6 +74,8 @@ class ServingReport:
     memory: tuple[DeviceMemory, ...]
     most_sequences: int | None
     next_breaks: str | None
+    prompt_tokens_per_s: float | None = None
+    generated_tokens_per_s: float | None = None
 
     __repr__ = short_repr
 
@@ -123,7 +128,24 @@ def serving_report(task: LanguageTask, placement: Placement) -> ServingReport:
         memory=memory,
         most_sequences=None if tightest is None else tightest.most_sequences,
         next_breaks=None if tightest is None else tightest.device,
+        prompt_tokens_per_s=_phase_tokens_per_s(task, placement, "prefill", seconds, batches),
+        generated_tokens_per_s=_phase_tokens_per_s(task, placement, "decode", seconds, batches),
     )
+
+
+def _phase_tokens_per_s(
+    task: LanguageTask, placement: Placement, phase: str, seconds: Mapping[str, float], batches: int
+) -> float | None:
+    """Return the tokens per second of a phase alone: of one batch, or of several that follow each other."""
+    serving, passage_s = task.serving, seconds.get(phase)
+    if not passage_s:
+        return None
+    tokens = serving.batch * (serving.prompt if phase == "prefill" else serving.generated)
+    if batches == 1:
+        return tokens / passage_s
+    count = next(each.count for each in serving.phases if each.name == phase)
+    slowest_s = count * _slowest_s(task, placement, phase)
+    return tokens * min(1 / slowest_s if slowest_s else math.inf, batches / passage_s)
 
 
 def _overlapped_s(task: LanguageTask, placement: Placement, passage_s: float) -> float:
@@ -138,11 +160,18 @@ def _overlapped_s(task: LanguageTask, placement: Placement, passage_s: float) ->
     on_host = np.array([device.is_host for device in problem.platform.devices])[placement.device_of_op]
     if count == 1 or bool((on_host & (blocks != BEFORE)).any()):
         return count * passage_s
-    costs = task.costs_of_phase["prefill"].for_kinds(problem.platform.kinds)
+    return passage_s + (count - 1) * _slowest_s(task, placement, "prefill")
+
+
+def _slowest_s(task: LanguageTask, placement: Placement, phase: str) -> float:
+    """Return the seconds of the slowest device in one step of a phase."""
+    problem = task.problem
+    costs = task.costs_of_phase[phase].for_kinds(problem.platform.kinds)
     costs = costs.for_links(problem.platform.direct_link_names)
-    slowest_s = evaluate(problem.replace(costs=costs, objective=Throughput()), placement).objective
+    pipeline = problem.objective if problem.objective.has_pipeline else Throughput()
+    slowest_s = evaluate(problem.replace(costs=costs, objective=pipeline), placement).objective
     assert slowest_s is not None  # the placement was judged before
-    return passage_s + (count - 1) * slowest_s
+    return slowest_s
 
 
 def _passage_s(problem: Problem[Any], placement: Placement, costs: CostTable) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from placekit.model.errors import InvalidProblemError
 
@@ -43,6 +43,8 @@ class Serving:
         Sequences that take a step together: they read the weights once.
     chunk
         Prompt tokens, of all sequences of a batch, that one step of prefill computes at most; None for all of them.
+    depth
+        Tokens that are in the cache before a request begins, as of ``llama-bench -d``.
 
     Raises
     ------
@@ -63,16 +65,19 @@ class Serving:
     sequences: int = 1
     batch: int = 1
     chunk: int | None = None
+    depth: int = 0
+    has_own_context: bool = field(init=False, repr=False, compare=False, default=False)  # True if `context` was given
 
     def __post_init__(self) -> None:
-        least_context = self.prompt + self.generated
-        for name, least in (("prompt", 0), ("generated", 0), ("sequences", 1), ("batch", 1)):
+        least_context = self.prompt + self.generated + self.depth
+        for name, least in (("prompt", 0), ("generated", 0), ("sequences", 1), ("batch", 1), ("depth", 0)):
             value = getattr(self, name)
             if not least <= value <= MAX_TOKENS:
                 raise InvalidProblemError(f"serving: {name} is {value}; it must be from {least} to {MAX_TOKENS}")
         if self.chunk is not None and not 1 <= self.chunk <= MAX_TOKENS:
             raise InvalidProblemError(f"serving: chunk is {self.chunk}; it must be from 1 to {MAX_TOKENS}")
-        if least_context == 0:
+        object.__setattr__(self, "has_own_context", self.context is not None)
+        if self.prompt + self.generated == 0:
             raise InvalidProblemError("serving: prompt and generated are both 0; a request has tokens of one of them")
         if self.context is None:
             object.__setattr__(self, "context", least_context)
@@ -87,17 +92,22 @@ class Serving:
             )
 
     @property
+    def filled(self) -> Serving:
+        """The same requests with the cache full at their end."""
+        return replace(self, depth=self.context - self.prompt - self.generated)
+
+    @property
     def phases(self) -> tuple[Phase, ...]:
         """Prefill and decode, as far as there are any; a decode step stands for the mean of all of a request.
 
         Without a prompt the cache is full at the end: decoding begins at ``context - generated``.
         """
-        start = self.prompt or self.context - self.generated
+        start = self.depth + self.prompt or self.context - self.generated
         found = []
         if self.prompt:
             steps = 1 if self.chunk is None else min(self.prompt, math.ceil(self.prompt * self.batch / self.chunk))
             tokens = math.ceil(self.prompt / steps)
-            found.append(Phase("prefill", steps, tokens, (self.prompt - tokens) / 2))
+            found.append(Phase("prefill", steps, tokens, self.depth + (self.prompt - tokens) / 2))
         if self.generated:
             found.append(Phase("decode", self.generated, 1, start + (self.generated - 1) / 2))
         return tuple(found)

@@ -1,20 +1,19 @@
-"""Tables of a placed language model: the model, the load that is asked of it, and the speed of serving."""
+"""Details of a placed language model: what was read and asked, what was tried, and what every device does."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 from rich.console import RenderableType
 
 from placekit.cli.output.facts import problem_facts
-from placekit.cli.output.files import file_facts
 from placekit.cli.output.render import fact_lines, paragraphs, plain_table, result_lines
 from placekit.cli.output.units import format_count
 from placekit.cli.output.verdicts import verdict_lines
+from placekit.language.commands.answer_parts import rate
 from placekit.language.description import PREDICTING, ModelDescription
-from placekit.language.planning.answer import Answer
+from placekit.language.planning.answer import Answer, tried_numbers
 from placekit.language.planning.context import trained_tokens
 from placekit.language.planning.plan import ServingPlan
 from placekit.language.report import ServingReport
@@ -63,31 +62,48 @@ def _description_facts(model: ModelDescription) -> dict[str, str]:
     return facts
 
 
-def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Return the model, the problem, the result, what serving is like, and the files."""
+def detail_parts(answer: Answer) -> Iterator[RenderableType]:
+    """Return the model, the problem, the result, what serving is like, and tables of what was tried."""
     plan = answer.plan
     task, report, result = plan.task, plan.report, plan.result
     shown = task.problem.replace(platform=task.platform)
     runtime = {} if plan.runtime is None else {"for": _rules_told(plan.runtime)}
     read = {} if task.description is None else _description_facts(task.description)
     kernels = "\n".join(f"{what}: {words}" for what, words in answer.kernels.items())
-    facts = {"model": told, **read, **runtime, **_asked(task), **_hosted(task), **_free(answer)}
+    measured = "; ".join(f"{kind}: {told}" for kind, told in answer.measured.items())
+    facts = {"model": model_told(task, answer.model.called), **read, **runtime, **_asked(task), **_hosted(task)}
+    facts |= _free(answer)
     facts |= {"kernels": kernels} if kernels else {}
+    facts |= {"measured": measured} if measured else {}
     yield from paragraphs(
         fact_lines(facts | problem_facts(shown, answer.pins)),
         result_lines(result, with_memory=report is None, space=None if plan.runtime is None else plan.runtime.space),
-        fact_lines({"needed": _needed(answer)})
-        if report is None
-        else serving_lines(
-            task, report, {str(plan.runtime and plan.runtime.bench): _bench_told(answer)} if answer.bench else {}
-        ),
-        _context_table(answer) if answer.points else None,
+        None if report is None else serving_lines(report),
+        _tried_table(answer),
         _plan_table("where feed-forward layers are", answer.experts) if answer.experts else None,
-        _plan_table("prefill and decode", answer.phases) if answer.phases else None,
-        _compared_table(answer) if answer.compared else None,
-        fact_lines(file_facts(written)),
         verdict_lines(result.verdict, task.problem),
     )
+
+
+def tables(answer: Answer) -> Iterator[RenderableType]:
+    """Return the tables that were asked for: contexts, phases apart, and the rules of every runtime."""
+    if answer.points:
+        yield from _context_table(answer)
+    if answer.phases:
+        yield _plan_table("prefill and decode", answer.phases)
+    if answer.compared:
+        yield _compared_table(answer)
+
+
+def _tried_table(answer: Answer) -> RenderableType | None:
+    """Return a table of every case that was solved: batch size, degree, blocks with layers on the host."""
+    if len(answer.tried) < 2:
+        return None
+    table = plain_table("tried: batch", "degree", "layers on the host", *_RATES, left=0)
+    for plan in answer.tried:
+        each = tried_numbers(plan)
+        table.add_row(*(str(each[name]) for name in ("batch", "degree", "hosted_blocks")), *_rates(plan.report))
+    return table
 
 
 def _rules_told(runtime: Runtime) -> str:
@@ -112,59 +128,45 @@ def _free(answer: Answer) -> dict[str, str]:
     return told
 
 
-def _needed(answer: Answer) -> str:
-    """Return the memory that a model needs, and what there is, where nothing fits."""
-    task = answer.plan.task
-    needed = float(task.problem.costs.op_memory_bytes.sum())
-    there = task.problem.platform.most_bytes
-    if math.isinf(there):
-        return f"weights and cache of {format_bytes(needed)} in whole blocks"
-    lacking = f"{format_bytes(needed - there)} lack" if needed > there else "whole blocks do not fit into the parts"
-    names = {name for device in task.problem.platform.devices for name in device.member_names}
-    total = answer.machine.with_devices(each for each in answer.machine.devices if each.name in names).most_bytes
-    return (
-        f"weights and cache {format_bytes(needed)}; there are {format_bytes(there)} of {format_bytes(total)} without "
-        f"headroom ({answer.headroom}) and activations ({format_bytes(task.activation_bytes)} per device): {lacking}"
-    )
-
-
 def _context_table(answer: Answer) -> Iterator[RenderableType]:
-    table = plain_table("context", "tokens/s", "per token", "devices")
+    table = plain_table("context, filled", *_RATES, "devices")
     for each in answer.points:
         report = each.plan.report
-        assert report is not None
-        rate, per_token = f"{report.tokens_per_s:.4g}", _seconds(report.time_per_token_s)
-        table.add_row(f"{each.context:,}", rate, per_token, str(len(report.memory)))
+        table.add_row(f"{each.context:,}", *_rates(report), str(0 if report is None else len(report.memory)))
     yield table
     if answer.points[-1].context == trained_tokens(answer.plan.task):
         yield "the model was trained for no longer context"
 
 
 def _compared_table(answer: Answer) -> RenderableType:
-    table = plain_table("what runtimes can follow", "tokens/s", "loss")
+    table = plain_table("what runtimes can follow", "loss")
     best = answer.plan.tokens_per_s
     for names, plan in answer.compared.items():
         if plan is None or plan.report is None:
-            table.add_row(names, "cannot run it" if plan is None else "does not fit", "-")
+            table.add_row(names, "cannot run it" if plan is None else "does not fit")
         else:
             loss = 1 - plan.tokens_per_s / best  # below 0 where a runtime knows more than the plan without one
-            table.add_row(names, f"{plan.tokens_per_s:.4g}", f"{'-' if loss < -1e-9 else ''}{format_share(abs(loss))}")
+            table.add_row(names, f"{'-' if loss < -1e-9 else ''}{format_share(abs(loss))}")
     return table
 
 
 def _plan_table(title: str, compared: Mapping[str, ServingPlan | None]) -> RenderableType:
-    table = plain_table(title, "tokens/s", "first token", "per token")
+    table = plain_table(title, *_RATES)
     for what, plan in compared.items():
-        if plan is None or plan.report is None:
-            table.add_row(what, "does not fit", "-", "-")
-        else:
-            seconds = (plan.report.time_to_first_token_s, plan.report.time_per_token_s)
-            table.add_row(what, f"{plan.report.tokens_per_s:.4g}", *map(_seconds, seconds))
+        told = ("does not fit", "-", "-") if plan is None or plan.report is None else _rates(plan.report)
+        table.add_row(what, *told)
     return table
 
 
-def _seconds(time_s: float | None) -> str:
-    return "-" if time_s is None else format_seconds(time_s)
+_RATES = ("prompt tokens/s", "generated", "requests/s")
+
+
+def _rates(report: ServingReport | None) -> tuple[str, ...]:
+    """Return the speeds of a plan under the columns `_RATES`."""
+    if report is None:
+        return "-", "-", "-"
+    rates = (report.prompt_tokens_per_s, report.generated_tokens_per_s)
+    return *("-" if told is None else rate(told) for told in rates), f"{report.requests_per_s:.4g}"
 
 
 def _hosted(task: LanguageTask) -> dict[str, str]:
@@ -190,24 +192,11 @@ def _asked(task: LanguageTask) -> dict[str, str]:
         "serving": f"{format_count(serving.prompt, 'token')} of prompt, {serving.generated} generated; "
         f"{format_count(serving.sequences, 'sequence')} in flight, {serving.batch} in a batch{chunk}",
         "memory": f"weights {format_bytes(weights)}, cache {format_bytes(cache)} per sequence of {serving.context} "
-        f"tokens, activations {format_bytes(task.activation_bytes)} per device",
+        "tokens",
     }
 
 
-def _bench_told(answer: Answer) -> str:
-    """Return prompt and generated tokens per second as llama-bench counts them, with their range."""
-    factors = {what: f" (x{each['factor']:.2f})" if each["factor"] else "" for what, each in answer.bench.items()}
-    rates = ", ".join(
-        f"{what} {each['tokens_per_s']:.3g} tokens/s{factors[what]}" for what, each in answer.bench.items()
-    )
-    if answer.bench and answer.is_measured:
-        return f"{rates}: measured, from " + "; ".join(f"{kind}: {told}" for kind, told in answer.measured.items())
-    if not any(factors.values()):
-        return rates
-    return f"{rates}: two of three published measurements like this ({answer.split_class}) are within the factor"
-
-
-def serving_lines(task: LanguageTask, report: ServingReport, measured: Mapping[str, str]) -> Iterator[RenderableType]:
+def serving_lines(report: ServingReport) -> Iterator[RenderableType]:
     """Return what a placement delivers: memory by device, latency, rate, and what one more sequence breaks."""
     table = plain_table("device", "weights", "cache", "activations", "limit", "sequences")
     for each in report.memory:
@@ -221,15 +210,12 @@ def serving_lines(task: LanguageTask, report: ServingReport, measured: Mapping[s
         facts["first token"] = f"{format_seconds(report.time_to_first_token_s)} after the prompt"
     if report.time_per_token_s is not None:
         facts["per token"] = format_seconds(report.time_per_token_s)
-    facts |= measured
     facts["request"] = f"{format_seconds(report.request_s)} from end to end"
-    told = "tokens/s" if task.serving.generated else "prompt tokens/s"
-    facts["rate"] = f"{report.tokens_per_s:.4g} {told}, {report.requests_per_s:.4g} requests/s"
+    facts["rate"] = f"{report.requests_per_s:.4g} requests/s"
     if report.batches < report.batches_to_fill:
-        steady = report.steady_requests_per_s * (task.serving.generated or task.serving.prompt)
         facts["not filled"] = (
-            f"{report.batches} in flight where {report.batches_to_fill} batches keep every stage busy: {steady:.4g} "
-            f"{told} then"
+            f"{report.batches} in flight where {report.batches_to_fill} batches keep every stage busy: "
+            f"{report.steady_requests_per_s:.4g} requests/s then"
         )
     facts["room"] = (
         "no limit on sequences"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placekit.language.gguf.buffers import COPIES
+from placekit.language.gguf.buffers import CONTEXT_STEP, COPIES
 from placekit.language.planning.plan import ServingPlan
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.language.task import LanguageTask
@@ -86,26 +86,39 @@ def _fits(task: LanguageTask, growth: float) -> bool:
 def context_points(
     plan_at: Callable[[Serving], ServingPlan], cases: Cases, serving: Serving, fastest: ServingPlan
 ) -> Iterator[ContextPoint]:
-    """Yield plans from the fastest one to the one with the longest context; none is slower and shorter than another.
+    """Yield plans from the fastest one to the one with the longest context, each with the cache filled to its context.
 
     `plan_at` gives the best plan for what is served; `fastest` is that of `serving`, with the least context.
     """
     longest = longest_context(cases, serving)
     if longest is None or fastest.report is None:
         return
+    longest = rounded(longest, serving.context, trained_tokens(cases(serving)[0]))
     first = max(serving.context, min(longest, _room(fastest)))
-    lengths = sorted({*np.geomspace(first, longest, NUM_POINTS).round().astype(int).tolist(), first, longest})
-    found: list[ContextPoint] = []
-    for context in lengths:
-        plan = plan_at(replace(serving, context=context))
-        if plan.report is None:
-            continue
-        room = max(context, min(longest, _room(plan)))
-        point = ContextPoint(room, plan)
-        if found and plan.tokens_per_s >= found[-1].plan.tokens_per_s * (1 - 1e-9):
-            found.pop()  # as fast, and longer
-        found.append(point)
-    yield from found
+    lengths = {rounded(int(each), first, longest) for each in np.geomspace(first, longest, NUM_POINTS).round()}
+    for context in sorted({*lengths, longest}):
+        plan = plan_at(replace(serving, context=context).filled)
+        if plan.report is not None:
+            yield ContextPoint(context, plan)
+
+
+def rounded(context: int, least: int, most: int) -> int:
+    """Return a context rounded down to whole steps, unless it is the least or the most that is asked for.
+
+    Examples
+    --------
+    >>> rounded(20_000, 640, 131_072), rounded(700, 640, 131_072), rounded(40_001, 640, 40_001)
+    (19968, 640, 40001)
+    """
+    return context if context >= most else max(context // CONTEXT_STEP * CONTEXT_STEP, least)
+
+
+def room_for_context(plan: ServingPlan) -> int | None:
+    """Return the longest context for which the devices of a plan have room as they are; None without a plan."""
+    if plan.report is None:
+        return None
+    context, most = plan.task.serving.context, trained_tokens(plan.task)
+    return rounded(max(context, min(_room(plan), most)), context, most)
 
 
 def _room(plan: ServingPlan) -> int:

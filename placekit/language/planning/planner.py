@@ -14,16 +14,18 @@ from placekit.advice.verdict import verdict, with_verdict
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import KERNELS
 from placekit.cost_models.sheets.memory import leave_free, warn_of_unlimited, with_sheet_memory
+from placekit.language.compared.filled import filled_report
+from placekit.language.compared.rivals import Rival, fewer_cards, own_choice
 from placekit.language.decoder import Decoder
 from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.planning.answer import Answer
 from placekit.language.planning.apart import apart_cases
-from placekit.language.planning.context import ContextPoint, context_points
+from placekit.language.planning.context import ContextPoint, context_points, longest_context, rounded
 from placekit.language.planning.kernel_times import KernelTimes, with_kernel_times
 from placekit.language.planning.measured import Measured, with_measured
 from placekit.language.planning.plan import ServingPlan, fastest, first_card, plan_cases, plans
 from placekit.language.planning.question import GivenModel, Search, Wishes
-from placekit.language.report import serving_report
+from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import DEFAULT_HEADROOM, get_runtime, loadable
 from placekit.language.runtimes.launch import launch_lines
 from placekit.language.runtimes.llama.rpc import as_one_machine
@@ -33,6 +35,7 @@ from placekit.language.task import LanguageTask, TaskForm
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.platform import Platform
 from placekit.model.served import Served
+from placekit.objectives import SerialLatency
 
 
 def plan_serving(
@@ -117,20 +120,24 @@ class Planner:
 
     def answer(self) -> Answer:
         """Return the plan, its comparisons and its launch lines."""
-        serving = self.wishes.served(self.runtime)
+        description = self.model.description
+        serving = self.wishes.served(self.runtime, None if description is None else description.trained_tokens)
         found = self.plans(serving, self.runtime)
+        if not any(plan.report for plan in found) and not self.wishes.serving.has_own_context:
+            serving = self._with_room(serving)  # the default context is longer than what fits
+            found = self.plans(serving, self.runtime)
         plan, experts = fastest(found), self._experts(found, serving)
         phases = self._phases(plan, serving)
         plan = fastest([*phases.values(), plan])
-        compared: dict[str, ServingPlan | None] = {}
         points: tuple[ContextPoint, ...] = ()
-        launch: tuple[str, ...] = ()
         if self.wishes.goal == "context" and plan.report is not None:
             points = tuple(
                 context_points(lambda served: fastest(self.plans(served, self.runtime)), self._cases, serving, plan)
             )
-            plan = points[-1].plan
+            plan = points[-1].plan if points else plan
         plan = settled(plan)
+        launch: tuple[str, ...] = ()
+        compared: dict[str, ServingPlan | None] = {}
         if self.runtime is not None and plan.result.placement is not None:
             launch = launch_lines(self.runtime.name, self.model.name, plan.task.problem, plan.result.placement)
         elif plan.report is not None and self.wishes.granularity == "layer" and self.wishes.compares:
@@ -138,7 +145,43 @@ class Planner:
         return Answer(
             self.model, plan, tuple(found), self.headroom, self.machine, self.wishes.pins, compared, points, launch,
             experts, phases, self.rates.told, {} if self.kernels is None else self.kernels.told(plan.task),
+            rivals=tuple(self._rivals(plan)), full=self._filled(plan),
+            asked_context=self.wishes.serving.context if self.wishes.serving.has_own_context else None,
         )  # fmt: skip
+
+    def _with_room(self, serving: Serving) -> Serving:
+        """Return the requests with the longest context that fits, up to the present one; the same if none does."""
+        least = replace(serving, context=serving.prompt + serving.generated)
+        longest = longest_context(self._cases, least)
+        return (
+            serving if longest is None else replace(serving, context=rounded(longest, least.context, serving.context))
+        )
+
+    def _rivals(self, plan: ServingPlan) -> Iterator[Rival]:
+        """Yield what the plan is better than."""
+        is_plain = plan.task.undivided is None and self.wishes.granularity == "layer" and not self.wishes.pins
+        if plan.report is None or not is_plain or not self.wishes.compares:
+            return
+        serving, runtime = plan.task.serving, self.runtime
+        devices = self.usable if runtime is None else runtime.devices(self.usable)
+        form = TaskForm(SerialLatency())
+        yield from own_choice(plan, lambda: self.made(runtime, serving, devices, form=form))
+        fewer = replace(self, wishes=replace(self.wishes, batch=serving.batch))
+        yield from fewer_cards(plan, devices, lambda platform: fastest(fewer.plans(serving, runtime, platform)))
+
+    def _filled(self, plan: ServingPlan) -> ServingReport | None:
+        """Return what a plan delivers with the cache filled to the context; None where its costs are not known then."""
+        served, rule = plan.task.serving.filled, None if self.runtime is None else self.runtime.host
+        if served == plan.task.serving or plan.report is None:
+            return plan.report
+        if plan.task.description is None or plan.task.undivided is not None or rule == "last":
+            return None
+        devices = self.usable if self.runtime is None else self.runtime.devices(self.usable)
+        teams = tuple(
+            tuple(devices.index(name) for name in device.member_names) for device in plan.task.problem.platform.devices
+        )
+        form = TaskForm(plan.task.problem.objective, tensor_teams=teams if max(map(len, teams)) > 1 else ())
+        return filled_report(plan, self.made(self.runtime, served, devices, form=form))
 
     def plans(
         self, serving: Serving, runtime: Runtime | None, platform: Platform | None = None, *, apart: bool = False

@@ -32,6 +32,8 @@ from placekit.solvers.chain.method import Chain, ChainParams
 
 DEFAULT_CHUNK = 2048
 """Prompt tokens of a prefill step without a runtime."""
+DEFAULT_CONTEXT = 8192
+"""Tokens of a sequence that the cache has room for, where nobody says and the model knows as long ones."""
 GOALS = ("latency", "throughput", "context")
 SECONDS = 60.0
 """Time to solve all cases of a plan."""
@@ -124,13 +126,20 @@ class Wishes:
         if self.goal not in (None, *GOALS):
             raise InvalidProblemError(f"goal is {self.goal!r}; it is one of {', '.join(GOALS)}")
 
-    def served(self, runtime: Runtime | None) -> Serving:
-        """Return the requests, in the steps of a runtime."""
-        own = DEFAULT_CHUNK if runtime is None else runtime.chunk
-        chunk = None if self.whole_prompts else self.serving.chunk or own
-        batch = self.serving.sequences if self.batch is None else self.batch
-        serving = self.serving
-        return Serving(serving.prompt, serving.generated, serving.context, serving.sequences, batch, chunk)
+    def served(self, runtime: Runtime | None, trained: int | None = None) -> Serving:
+        """Return the requests, in the steps of a runtime.
+
+        Unless a request is longer, their context is at most the tokens that the model was `trained` for; one that is
+        not given is at least `DEFAULT_CONTEXT` or these.
+        """
+        serving, own = self.serving, DEFAULT_CHUNK if runtime is None else runtime.chunk
+        chunk = None if self.whole_prompts else serving.chunk or own
+        batch = serving.sequences if self.batch is None else self.batch
+        is_default = not serving.has_own_context and self.goal != "context"
+        context = max(serving.context, DEFAULT_CONTEXT) if is_default else serving.context
+        least = serving.prompt + serving.generated + serving.depth
+        context = context if trained is None else max(min(context, trained), least)
+        return replace(serving, context=context, batch=batch, chunk=chunk)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,10 @@ def layer_labels(op_names: tuple[str, ...], together: int = 1) -> NDArray[np.int
     return number_by_first(np.unique([block(name) for name in op_names], return_inverse=True)[1])
 
 
+_KNOWN = "_block_numbers"
+"""Attribute of a graph that has its `block_numbers`."""
+
+
 def block_stacks(graph: OpGraph) -> list[str]:
     """Return the beginnings of the paths of blocks that compute or hold something, up to their numbers.
 
@@ -62,6 +66,17 @@ def block_numbers(graph: OpGraph) -> NDArray[np.int64]:
     >>> block_numbers(OpGraph.from_edges(names, [*zip(names, names[1:])])).tolist()
     [-1, 0, 0, 1, -2]
     """
+    known: NDArray[np.int64] | None = vars(graph).get(_KNOWN)
+    if known is not None:
+        return known
+    found = _block_numbers(graph)
+    found.setflags(write=False)
+    vars(graph)[_KNOWN] = found  # as a cached property: graphs do not change
+    return found
+
+
+def _block_numbers(graph: OpGraph) -> NDArray[np.int64]:
+    """Return what `block_numbers` does, which every step of a search asks for."""
     stacks = set(block_stacks(graph))
     matches = [BLOCK.match(name) for name in graph.op_names]
     paths = [(match["stack"], match["number"]) if match and match["stack"] in stacks else None for match in matches]
