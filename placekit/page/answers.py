@@ -195,7 +195,7 @@ def _delivered(answer: Answer, task: LanguageTask, report: ServingReport, placem
 
 def _speeds(answer: Answer, task: LanguageTask, report: ServingReport) -> dict[str, dict[str, float | None]]:
     """Return tokens per second of prompt and generation, with their range where measurements give one."""
-    factors = {what: each["factor"] for what, each in answer.bench.items()} if answer.result.placement else {}
+    factors = {what: each.factor for what, each in answer.speeds.items()}
     sequences = task.serving.batch
     rates = {
         "prompt": report.time_to_first_token_s and sequences * task.serving.prompt / report.time_to_first_token_s,

@@ -8,12 +8,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placekit.cli.output.render import fact_lines
-from placekit.cli.output.units import format_count, format_share
+from placekit.cli.output.units import format_count
 from placekit.language.compared.rivals import Rival
 from placekit.language.planning.answer import Answer, Speed
 from placekit.language.runtimes.record import Runtime
 from placekit.language.runtimes.rules import HOSTS
-from placekit.model.sizes import format_bytes
+from placekit.model.sizes import format_bytes, format_share
 
 DRAW = 1.005
 """Gain up to which two plans count as equally fast."""

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from placekit.cli.console import check_writable, print_json, print_line, show_parts
-from placekit.cli.options import JsonOption, OptionsFile, SearchOptions, exit_code, output_option
+from placekit.cli.options import DetailsOption, JsonOption, OptionsFile, SearchOptions, exit_code, output_option
 from placekit.cli.output.files import OutputFiles, file_facts
 from placekit.cli.output.progress import SolveLine
 from placekit.cli.output.render import fact_lines, paragraphs
@@ -47,6 +47,7 @@ def llm(
     output: Path | None = output_option("Placement file; the result goes beside it. `-` is standard output."),
     options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
     as_json: JsonOption = False,
+    details: DetailsOption = False,
 ) -> None:
     """Place a language model, without its weights, and predict how it is served.
 
@@ -78,7 +79,7 @@ def llm(
         document = plan.result.to_dict() | {**answer.to_dict(), "launch": launch, "files": written}
         print_json(document if read is None else document | {"line": read.to_dict()})
     else:
-        _show(answer, launch, written, read, has_details=asked.details)
+        _show(answer, launch, written, read, has_details=details)
     raise typer.Exit(exit_code(plan.result.placement, plan.result.status))
 
 

@@ -138,7 +138,6 @@ class LlmOptions:
     weights: WeightChoice = field(default_factory=WeightChoice)
     requests: ServingOptions = field(default_factory=ServingOptions)
     goal: ServingGoal = field(default_factory=ServingGoal)
-    details: bool = option(False, "Also print what was read, tables of what was tried, and what every device does.")
     problem: Path | None = option(None, "Write the problem for show, explain, verify and export.", "FILE")
 
     @property
