@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,36 +20,18 @@ from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.page.questions import DroppedModels, Question, QuestionError, blamed_on
-from placekit.solve.result import Incumbent
-from placekit.solve.stop import MaxRuntime, Progress, Stop, StopReason
+from placekit.solve.stop import MaxRuntime, is_wanted, wanted_while
+from placekit.solvers.chain.program import StoppedError
 
 MAX_SECONDS = 20.0
 """Time to solve all cases of a question."""
+SEARCH = Search(stop=lambda spent_s: MaxRuntime(max(MAX_SECONDS - spent_s, 0.0)))
 MAX_ANSWERS = 32
 """Answers that are kept for splits of them."""
 
 
 class GoneError(Exception):
     """The page that asked is gone."""
-
-
-@dataclass(frozen=True)
-class _UntilGone(Stop):
-    """Stop a solve whose page is gone."""
-
-    gone: threading.Event
-
-    def __call__(self, progress: Progress) -> StopReason | None:  # noqa: ARG002  # only the page counts
-        """Return whether the page is gone."""
-        return StopReason.USER if self.gone.is_set() else None
-
-
-@contextmanager
-def _watch(gone: threading.Event) -> Iterator[Callable[[Incumbent], None] | None]:
-    """Begin no further case once the page is gone."""
-    if gone.is_set():
-        raise GoneError
-    yield None
 
 
 class Answers:
@@ -69,12 +47,16 @@ class Answers:
         more = dict(document) if isinstance(document, dict) else {}
         split, line = more.pop("split", None), more.pop("line", None)
         question = Question.of(more if isinstance(document, dict) else document)
-        if line is not None:
-            return self._line(question, line, gone)
-        return self._plan(question, gone) if split is None else self._split(question, split, gone)
+        try:
+            with wanted_while(lambda: not gone.is_set()):
+                if line is not None:
+                    return self._line(question, line)
+                return self._plan(question) if split is None else self._split(question, split)
+        except StoppedError:
+            raise GoneError from None
 
-    def _plan(self, question: Question, gone: threading.Event) -> dict[str, Any]:
-        answer = self._answer(question, gone)
+    def _plan(self, question: Question) -> dict[str, Any]:
+        answer = self._answer(question)
         plan, result = answer.plan, answer.result
         told = {
             "verdict": _verdict(answer),
@@ -91,9 +73,9 @@ class Answers:
             return told | {"needed": float(plan.task.problem.costs.op_memory_bytes.sum())}
         return told | _delivered(answer, plan.task, plan.report, result.placement)
 
-    def _split(self, question: Question, devices: Any, gone: threading.Event) -> dict[str, Any]:
+    def _split(self, question: Question, devices: Any) -> dict[str, Any]:
         """Return what a split delivers that gives every block a device, by its index."""
-        answer = self._answer(question, gone)
+        answer = self._answer(question)
         best = answer.result.placement
         if best is None:
             raise QuestionError("split", "nothing fits, so there is no split to change")
@@ -119,35 +101,31 @@ class Answers:
                 told["why_no_line"] = str(error)
         return told
 
-    def _line(self, question: Question, line: Any, gone: threading.Event) -> dict[str, Any]:
+    def _line(self, question: Question, line: Any) -> dict[str, Any]:
         """Return what a launch line does, and how many times as fast the best plan is."""
         if not isinstance(line, str) or not line.strip() or len(line) > 8000:
             raise QuestionError("line", "a launch line is a text of at most 8000 characters")
         given, platform = question.given(self._dropped), question.platform
         with blamed_on("line"):
-            read = read_line(line, given, platform, wishes=question.wishes, search=_search(gone))
+            read = read_line(line, given, platform, wishes=question.wishes, search=SEARCH)
         told = _delivered(read.best, read.task, read.report, read.placement)
         return told | {"gain": read.gain, "runtime": read.launch.runtime.name, "launch": list(read.best.launch)}
 
-    def _answer(self, question: Question, gone: threading.Event) -> Answer:
+    def _answer(self, question: Question) -> Answer:
         with self._lock:
             if question in self._kept:
                 self._kept.move_to_end(question)
                 return self._kept[question]
         given, platform, wishes = question.given(self._dropped), question.platform, question.wishes
         with blamed_on("cards"):
-            answer = plan_serving(given, platform, question.runtime or None, wishes=wishes, search=_search(gone))
+            answer = plan_serving(given, platform, question.runtime or None, wishes=wishes, search=SEARCH)
+        if not is_wanted():
+            raise GoneError
         with self._lock:
             self._kept[question] = answer
             while len(self._kept) > MAX_ANSWERS:
                 self._kept.popitem(last=False)
         return answer
-
-
-def _search(gone: threading.Event) -> Search:
-    return Search(
-        stop=lambda spent_s: MaxRuntime(max(MAX_SECONDS - spent_s, 0.0)) | _UntilGone(gone), watch=partial(_watch, gone)
-    )
 
 
 def _verdict(answer: Answer) -> str:

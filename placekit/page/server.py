@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import tempfile
 import threading
@@ -23,6 +24,8 @@ from placekit.model.errors import PlacekitError
 from placekit.page.answers import Answers, GoneError
 from placekit.page.questions import DroppedModels, QuestionError, asset, known
 from placekit.page.solves import SUFFIXES, solving
+
+_LOGGER = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 MAX_QUESTION_BYTES, MAX_HEADER_BYTES, MAX_FILE_BYTES = 64 << 10, 256 << 20, 4 << 30
@@ -194,6 +197,9 @@ def _answered(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
             return _error(error.status, str(error))
         except GoneError:
             return _error(499, "the page is gone")
+        except Exception as error:
+            _LOGGER.exception("%s", request.url.path)
+            return _error(500, f"this is a bug of placekit: {type(error).__name__}: {error}")
 
     return handler
 

@@ -18,7 +18,8 @@ from page_server import CARDS, Served
 
 import placekit as pk
 from placekit.page import server as under_test
-from placekit.page.answers import Answers
+from placekit.page.answers import Answers, GoneError
+from placekit.page.questions import DroppedModels
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -213,6 +214,34 @@ def test_a_plan_of_a_page_that_is_gone_is_ended(served: Served, monkeypatch: pyt
     assert begun.wait(60)
     asked.close()
     wait_until(lambda: told == [True])
+
+
+def test_planning_itself_ends_when_the_page_is_gone(tmp_path: Path) -> None:
+    """Between two steps of a search, and nothing of it is kept."""
+    answers, gone = Answers(DroppedModels(tmp_path)), threading.Event()
+    gone.set()
+    with pytest.raises(GoneError):
+        answers.answer(CARDS, gone)
+    assert answers.answer(CARDS, threading.Event())["status"] == "optimal"
+
+
+def test_a_bug_is_told_in_json(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page shows it, and the server lives on."""
+    monkeypatch.setattr(Answers, "answer", lambda *_: dict[str, str]()["x"])
+    assert served.plan() == (500, {"error": "this is a bug of placekit: KeyError: 'x'", "field": None})
+    monkeypatch.undo()
+    assert served.plan()[0] == 200
+
+
+def test_questions_at_the_same_time_do_not_end_one_another(served: Served) -> None:
+    """Each thread goes on as long as its own page is there."""
+    found: list[int] = []
+    asking = [threading.Thread(target=lambda at=at: found.append(served.plan(context=1024 + at)[0])) for at in range(8)]
+    for each in asking:
+        each.start()
+    for each in asking:
+        each.join(120)
+    assert found == [200] * 8
 
 
 def endless(served: Served, problem: bytes) -> http.client.HTTPConnection:

@@ -24,8 +24,13 @@ class Header {
     return size === 8 ? Number(this.view.getBigUint64(at, true)) : this.view.getUint32(at, true);
   }
 
+  async skipText() {
+    const length = await this.number(8); // which moves `at`, too
+    this.at += length;
+  }
+
   async skipValue(type) {
-    if (type === 8) this.at += await this.number(8);
+    if (type === 8) await this.skipText();
     else if (type === 9) {
       const [inner, count] = [await this.number(4), await this.number(8)];
       if (SIZES[inner]) this.at += SIZES[inner] * count;
@@ -41,12 +46,13 @@ async function headerBytes(file) {
   await header.number(4); // version
   const [tensors, keys] = [await header.number(8), await header.number(8)];
   for (let key = 0; key < keys; key++) {
-    header.at += await header.number(8);
+    await header.skipText();
     await header.skipValue(await header.number(4));
   }
   for (let tensor = 0; tensor < tensors; tensor++) {
-    header.at += await header.number(8);
-    header.at += 8 * await header.number(4) + 12; // sizes, type and offset
+    await header.skipText();
+    const sizes = await header.number(4);
+    header.at += 8 * sizes + 12; // sizes, type and offset
   }
   if (header.at > file.size) throw new Error(`${file.name} is cut off: its header goes on`);
   return header.at;

@@ -302,7 +302,7 @@ const askMine = later(async () => {
     const told = await send("plan", JSON.stringify({ ...question(), split: mine }), askingMine.signal);
     $("yours").hidden = false;
     $("yours").replaceChildren(make("h3", {}, told.loads ? `Yours is ${ratio(told)} as fast as the best` : "Yours does not load: no room"),
-      table("Yours against the best", ["", "prompt tokens/s", "generated tokens/s"], [["yours", ...speeds(told)], ["the best", ...speeds(best)]]),
+      table("Yours against the best", ["split", "prompt tokens/s", "generated tokens/s"], [["yours", ...speeds(told)], ["the best", ...speeds(best)]]),
       ...(told.launch.length ? [make("pre", { tabindex: "0" }, told.launch.join("\n"))] : []), told.why_no_line ?? "",
       make("p", {}, make("button", { type: "button", onclick: () => { mine = null; $("yours").hidden = true; showPicture(best); } }, "Back to the best")));
     showPicture(told);
@@ -348,7 +348,7 @@ async function compareLine() {
     const words = told.loads ? "It loads." : "It does not load: no room on " + told.memory.filter((each) => each.free < -1).map((each) => each.device).join(", ") + ".";
     const held = told.memory.map((each) => [each.device, gib(each.weights), gib(each.cache), each.total ? gib(each.total) : "-"]);
     $("line-answer").replaceChildren(make("h3", {}, words + (told.gain ? ` The best for the same requests is ${told.gain.toFixed(2)}x as fast.` : "")),
-      table("Your line", ["", "prompt tokens/s", "generated tokens/s"], [["yours", ...speeds(told)]]), table("Memory of your line", ["device", "weights", "cache", "memory"], held),
+      table("Your line", ["split", "prompt tokens/s", "generated tokens/s"], [["yours", ...speeds(told)]]), table("Memory of your line", ["device", "weights", "cache", "memory"], held),
       make("h3", {}, "The best line"), make("pre", { tabindex: "0" }, told.launch.join("\n")));
   } catch (error) {
     $("line-answer").replaceChildren();
