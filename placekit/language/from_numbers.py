@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from placekit.language.decoder import Decoder, bits_of
+from placekit.language.decoder import Decoder
 from placekit.language.description import Block, ModelDescription, Part
+from placekit.language.precision import Precision, precision_of
 from placekit.model.blocks.transformers import attention_flops
 
 NORM_BYTES = 2
@@ -33,7 +34,7 @@ class _Parts:
     """Parts of a decoder in the making."""
 
     model: Decoder
-    bytes_each: float
+    precision: Precision
     found: list[Part] = field(default_factory=list)
 
     def add(self, part: Part) -> str:
@@ -43,8 +44,9 @@ class _Parts:
     def product(self, path: str, source: str, rows: int, columns: int, *, is_last: bool = False) -> str:
         """Add a product with a matrix of `rows` by `columns`."""
         count = rows * columns
+        num_bytes = count * self.precision.bytes_each(is_head=is_last)
         return self.add(
-            Part(path, "MatMul", (source,), float(columns), count, count * self.bytes_each, flops=2.0 * count,
+            Part(path, "MatMul", (source,), float(columns), count, num_bytes, flops=2.0 * count,
                  is_last=is_last, tensors=(f"{path}.weight",))
         )  # fmt: skip
 
@@ -67,7 +69,7 @@ class _Parts:
 def describe_decoder(model: Decoder, precision: str = "f16", name: str = "decoder") -> ModelDescription:
     """Return the description of a decoder.
 
-    The precision of weights is a name of `placekit.language.decoder.BITS`. Raises `UnknownNameError`: no such
+    The precision of weights is that of `placekit.language.precision.precision_of`. Raises `UnknownNameError`: no such
     precision.
 
     Examples
@@ -78,12 +80,14 @@ def describe_decoder(model: Decoder, precision: str = "f16", name: str = "decode
     (True, 'transformer.h.0')
     """
     names, hidden = _NAMES[model.family], model.hidden
-    parts = _Parts(model, bits_of(precision) / 8)
+    stored = precision_of(precision)
+    parts = _Parts(model, stored)
+    table_bytes = stored.bytes_each(is_head=model.tied)
 
     def table(path: str, rows: int) -> str:
         count = rows * hidden
         return parts.add(
-            Part(path, "Gather", (), float(hidden), count, count * parts.bytes_each, is_lookup=True,
+            Part(path, "Gather", (), float(hidden), count, count * table_bytes, is_lookup=True,
                  tensors=(f"{path}.weight",))
         )  # fmt: skip
 
@@ -100,9 +104,9 @@ def describe_decoder(model: Decoder, precision: str = "f16", name: str = "decode
         blocks.append(Block(path, kind, parts.take()))
     parts.product("lm_head", parts.norm(names["norm"], state), hidden, model.vocab, is_last=True)
     table_size = hidden * model.vocab
-    shared = ((table_size * parts.bytes_each, table_size, (names["embed"], "lm_head")),) if model.tied else ()
+    shared = ((table_size * table_bytes, table_size, (names["embed"], "lm_head")),) if model.tied else ()
     return ModelDescription(
-        name, model.family, hidden, model.vocab, precision, front, tuple(blocks), parts.take(), shared=shared
+        name, model.family, hidden, model.vocab, stored.name, front, tuple(blocks), parts.take(), shared=shared
     )
 
 
@@ -140,9 +144,10 @@ def _add_feed_forward(parts: _Parts, path: str, names: Mapping[str, str], source
         )  # fmt: skip
         inputs, suffix = (source, router), "_exps"
     ups, one = (2 if model.gated else 1), hidden * model.ffn
+    bytes_each = parts.precision.bytes_each(is_expert=model.experts > 1)
     up = parts.add(
         Part(f"{path}.{names['up' if model.gated else 'up_alone']}{suffix}", "MatMul", inputs,
-             float(ups * active * model.ffn), ups * model.experts * one, ups * model.experts * one * parts.bytes_each,
+             float(ups * active * model.ffn), ups * model.experts * one, ups * model.experts * one * bytes_each,
              model.experts, active, 2.0 * ups * active * one)
     )  # fmt: skip
     activated = parts.add(
@@ -151,5 +156,5 @@ def _add_feed_forward(parts: _Parts, path: str, names: Mapping[str, str], source
     )  # fmt: skip
     return parts.add(
         Part(f"{path}.{names['down']}{suffix}", "MatMul", (activated,), float(hidden), model.experts * one,
-             model.experts * one * parts.bytes_each, model.experts, active, 2.0 * active * one)
+             model.experts * one * bytes_each, model.experts, active, 2.0 * active * one)
     )  # fmt: skip

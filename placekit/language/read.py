@@ -38,7 +38,7 @@ def read_description(
     Its `name` is a folder or ``config.json`` of transformers, a GGUF file, a name of
     `placekit.language.decoder.DECODERS`, or None for numbers alone; `numbers` are fields of
     `placekit.language.decoder.Decoder` that replace those of the name. The `precision` of weights is a name of
-    `placekit.language.decoder.BITS`; that of the file, or 16 bits, if None. Raises `PlacekitError`: an unknown name, a
+    `placekit.language.precision`; that of the file, or 16 bits, if None. Raises `PlacekitError`: an unknown name, a
     file that cannot be read, or options that do not go with it.
     """
     path = None if name is None or name in DECODERS else Path(name)

@@ -24,10 +24,12 @@ from placekit.language.commands.llm_options import LlmOptions, refuse_contradict
 from placekit.language.commands.serving_parts import detail_parts, tables
 from placekit.language.decoder import DECODERS
 from placekit.language.planning.answer import Answer
-from placekit.language.planning.planner import plan_serving
+from placekit.language.planning.planner import plan_models
 from placekit.language.planning.question import GivenModel, Search
 from placekit.language.planning.read_line import ReadLine, read_line
+from placekit.language.precision import split_precisions
 from placekit.language.read import called, is_program
+from placekit.language.runtimes import get_runtime
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.registry import get_method
 
@@ -58,17 +60,19 @@ def llm(
     line = None if asked.line is None else text_of(asked.line)
     name = named_model(line) if name is None and line is not None and not asked.numbers.given else name
     platform = replace(asked.memory, headroom=None).apply(asked.machine.platform())
-    model = GivenModel.read(name, asked.numbers.given, asked.weights.precision)
+    models = [GivenModel.read(name, asked.numbers.given, each) for each in split_precisions(asked.weights.precision)]
     files = OutputFiles.of(Path(str(name) if is_program(name) else f"{called(name)}.llm"), output)
     if asked.problem is not None:
         check_writable(asked.problem)
     how = Search(search.method, search.stop, search.seed, search.params, partial(SolveLine, search.time_limit))
-    read = None
+    read, record = None, None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
     if line is not None:
-        read = read_line(line, model, platform, wishes=asked.wishes, search=how, runtime=asked.goal.runtime)
-        if asked.goal.runtime not in (None, read.launch.runtime.name):
+        if len(models) > 1:
+            raise InvalidProblemError(f"--precision {asked.weights.precision}: give one with --line")
+        read = read_line(line, models[0], platform, wishes=asked.wishes, search=how, runtime=asked.goal.runtime)
+        if record not in (None, read.launch.runtime):
             raise InvalidProblemError(f"--for {asked.goal.runtime}: the line is of {read.launch.runtime.name}")
-    answer = read.best if read else plan_serving(model, platform, asked.goal.runtime, wishes=asked.wishes, search=how)
+    answer = read.best if read else plan_models(models, platform, record, asked.wishes, how)
     plan = answer.plan
     written = files.write(plan.result, plan.task.problem)
     if asked.problem is not None:

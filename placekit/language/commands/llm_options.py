@@ -10,6 +10,7 @@ from placekit.cli.inputs.machine_line import MachineOptions
 from placekit.cli.inputs.objectives import GoalChoice, OverlapOption
 from placekit.cli.inputs.platforms import MemoryLimits
 from placekit.cli.inputs.task import PinOption, parse_pins
+from placekit.cli.options import parse_pairs
 from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, option
 from placekit.language.planning.question import DEFAULT_CONTEXT, Wishes
 from placekit.language.runtimes import OWN, get_runtime
@@ -134,6 +135,9 @@ class LlmOptions:
     )
     costs: str | None = option(None, "analytic, or aiconfigurator[:VERSION].", "NAME", panel=PLATFORM)
     line: str | None = option(None, "Your launch line, or its file: how good it is.", "LINE", panel=COMMON)
+    instead: list[str] | None = option(
+        None, "The same question with another card: GPU1='RTX 5090'.", "DEVICE=CARD", panel=COMMON
+    )
     numbers: DecoderNumbers = field(default_factory=DecoderNumbers)
     weights: WeightChoice = field(default_factory=WeightChoice)
     requests: ServingOptions = field(default_factory=ServingOptions)
@@ -151,7 +155,7 @@ class LlmOptions:
             degrees=parse_degrees(goal.tensor_parallel), apart=goal.apart, cache_precision=weights.cache_precision,
             granularity=weights.granularity, together=weights.together, headroom=self.memory.headroom,
             measured=tuple(self.measured or ()), kernels=None if self.costs == "analytic" else self.costs,
-            compares=goal.name is None,
+            instead=parse_pairs("--instead", self.instead, "DEVICE=CARD"), compares=goal.name is None,
         )  # fmt: skip
 
 

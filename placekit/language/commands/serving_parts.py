@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.console import RenderableType
@@ -12,10 +12,12 @@ from placekit.cli.output.render import fact_lines, paragraphs, plain_table, resu
 from placekit.cli.output.units import format_count
 from placekit.cli.output.verdicts import verdict_lines
 from placekit.language.commands.answer_parts import rate
+from placekit.language.compared.variants import Variant
 from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.planning.answer import Answer, tried_numbers
 from placekit.language.planning.context import trained_tokens
 from placekit.language.planning.plan import ServingPlan
+from placekit.language.planning.planner import variant_of
 from placekit.language.report import ServingReport
 from placekit.language.runtimes.record import Runtime
 from placekit.language.runtimes.rules import HOSTS
@@ -87,12 +89,31 @@ def detail_parts(answer: Answer) -> Iterator[RenderableType]:
 
 def tables(answer: Answer) -> Iterator[RenderableType]:
     """Return the tables that were asked for: contexts, phases apart, and the rules of every runtime."""
+    if answer.precisions:
+        yield _variant_table("precision", answer.precisions)
+    if answer.exchanged:
+        here = variant_of("as it is", answer.model, answer)
+        yield _variant_table("instead", (here, *answer.exchanged))
     if answer.points:
         yield from _context_table(answer)
     if answer.phases:
         yield _plan_table("prefill and decode", answer.phases)
     if answer.compared:
         yield _compared_table(answer)
+
+
+def _variant_table(title: str, variants: Sequence[Variant]) -> RenderableType:
+    """Return a table of answers to changed questions; the launch lines stand last, as they are long."""
+    table = plain_table(title, "bits/weight", "fits", "context", "prompt tokens/s", "generated")
+    table.add_column("line", overflow="fold")
+    for each in variants:
+        rates = (
+            "-" if told is None else rate(told) for told in (each.prompt_tokens_per_s, each.generated_tokens_per_s)
+        )
+        bits = "-" if each.bits_per_weight is None else f"{each.bits_per_weight:.3g}"
+        context = "-" if each.longest_context is None else f"{each.longest_context:,}"
+        table.add_row(each.what, bits, "yes" if each.fits else "no", context, *rates, "\n".join(each.launch) or "-")
+    return table
 
 
 def _tried_table(answer: Answer) -> RenderableType | None:

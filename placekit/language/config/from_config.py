@@ -20,8 +20,8 @@ from placekit.io.reading import no_such_file
 from placekit.language.config.description_cache import cached_description
 from placekit.language.config.modules import BlockReader, leaves_of
 from placekit.language.config.stored import Group, scaled_to_files, stored_bytes
-from placekit.language.decoder import bits_of
 from placekit.language.description import PREDICTING, Block, ModelDescription, Part
+from placekit.language.precision import precision_of
 from placekit.language.quantised.readers import SIDE_FILES, read_quantised
 from placekit.model.blocks.transformers import MAX_BLOCKS
 from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
@@ -48,7 +48,7 @@ _ENCODERS = re.compile(
 def read_config(path: Path, precision: str | None = None) -> ModelDescription:
     """Return the description of the model of a ``config.json``, or of the folder that has one.
 
-    The `precision` of weights is a name of `placekit.language.decoder.BITS`; that of the configuration if None. Raises
+    The `precision` of weights is one of `placekit.language.precision`; that of the configuration if None. Raises
     `InvalidFileError`: no configuration of a language model; `UnsupportedProblemError`: a model that transformers does
     not know, or a module that may keep something which is not known; `SolverUnavailableError`: transformers or torch
     is not installed.
@@ -318,8 +318,17 @@ def _storage(
     dtype = next((str(each).removeprefix("torch.") for each in named if each), "bfloat16")
     plain = _DTYPE_BITS.get(dtype, 16) / 8
     if precision is not None:
-        bits = bits_of(precision) / 8
-        return lambda _, parameter: parameter.numel() * (bits if parameter.dim() > 1 else plain), precision
+        chosen, is_tied = precision_of(precision), _is_tied(model)
+
+        def bytes_in(name: str, parameter: Any) -> float:
+            if parameter.dim() < 2:
+                return float(parameter.numel() * plain)
+            path = name.rpartition(".")[0]
+            is_head = _HEAD.search(path) is not None or (is_tied and path.endswith(_TABLES))
+            is_expert = re.search(r"\.experts?\.", name) is not None and "shared" not in name
+            return float(parameter.numel() * chosen.bytes_each(is_head=is_head, is_expert=is_expert))
+
+        return bytes_in, chosen.name
     quantised = next(
         (owner[key] for owner in (values, inner) for key in _QUANTISED if owner.get(key) is not None), None
     )
@@ -333,6 +342,16 @@ def _storage(
             if not is_guess:
                 raise
     return lambda _, parameter: parameter.numel() * plain, dtype
+
+
+_TABLES = ("embed_tokens", "wte", "embed_in", "word_embeddings", "embeddings")
+"""Ends of the paths of tables that a head may be."""
+
+
+def _is_tied(model: Any) -> bool:
+    """Return whether the head of a model is its embedding."""
+    config = model.config.get_text_config(decoder=True)
+    return bool(getattr(config, "tie_word_embeddings", False) or getattr(model.config, "tie_word_embeddings", False))
 
 
 def _with_side_file(folder: Path, values: dict[str, Any]) -> dict[str, Any]:

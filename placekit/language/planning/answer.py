@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from placekit.language.compared.rivals import Rival
+from placekit.language.compared.variants import Variant
 from placekit.language.planning.context import ContextPoint, room_for_context
 from placekit.language.planning.plan import ServingPlan
 from placekit.language.planning.question import GivenModel
@@ -75,6 +76,8 @@ class Answer:
     measured: Mapping[str, str]  # words for the measurements of a device, by its kind; empty without any
     kernels: Mapping[str, str]  # words for the measured share of kernel times, by kind and phase; empty without any
     rivals: tuple[Rival, ...] = ()  # the runtime's own choice, and plans for fewer cards
+    precisions: tuple[Variant, ...] = ()  # the model in every precision that was asked for; empty for one
+    exchanged: tuple[Variant, ...] = ()  # with another card, for every exchange that was asked for
     full: ServingReport | None = None  # what the plan delivers with the cache filled to the context
     asked_context: int | None = None  # that the user asked for; None for the default
 
@@ -183,6 +186,8 @@ class Answer:
             "range": None if report is None else {"class": self.split_class, "from": self.range_from},
             "context": asdict(self.context),
             "rivals": [each.to_dict(self.plan) for each in self.rivals],
+            "precisions": [each.to_dict() for each in self.precisions],
+            "instead": [each.to_dict() for each in self.exchanged],
             "runtime": None if runtime is None else runtime.name,
             "space": None if runtime is None else runtime.space,
             "not_tried": [] if runtime is None else list(runtime.not_searched),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from placekit.cost_models.sheets.cards import KERNELS
 from placekit.cost_models.sheets.memory import leave_free, warn_of_unlimited, with_sheet_memory
 from placekit.language.compared.filled import filled_report
 from placekit.language.compared.rivals import Rival, fewer_cards, own_choice
+from placekit.language.compared.variants import Variant, with_cards
 from placekit.language.decoder import Decoder
 from placekit.language.description import PREDICTING, ModelDescription
 from placekit.language.planning.answer import Answer
@@ -25,6 +26,7 @@ from placekit.language.planning.kernel_times import KernelTimes, with_kernel_tim
 from placekit.language.planning.measured import Measured, with_measured
 from placekit.language.planning.plan import ServingPlan, fastest, first_card, plan_cases, plans
 from placekit.language.planning.question import GivenModel, Search, Wishes
+from placekit.language.precision import split_precisions
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import DEFAULT_HEADROOM, get_runtime, loadable
 from placekit.language.runtimes.launch import launch_lines
@@ -59,7 +61,8 @@ def plan_serving(
     runtime
         Whose rules hold, by name: ``"llama.cpp"``, ``"vllm"``, ... None for no runtime's.
     precision
-        Of weights that a name or a configuration has none for: a name of `placekit.language.decoder.BITS`.
+        Of weights, instead of that of a name or a configuration: a name of `placekit.language.precision.PRECISIONS`, or
+        bits (``"4.9"``). Of several (``"q4_k_m,q8_0,f16"``) the first that fits is planned, and all are compared.
     wishes
         Requests, goal and constraints; one sequence of 512 + 128 tokens if None.
     search
@@ -85,8 +88,54 @@ def plan_serving(
     (<Status.OPTIMAL: 'optimal'>, 'llama-server -m llama3-8b.gguf --n-gpu-layers 33 --split-mode layer')
     """
     record = get_runtime(runtime) if isinstance(runtime, str) else runtime
-    given = GivenModel.of(model, precision)
-    return Planner.of(given, platform, record, wishes or Wishes(), search or Search()).answer()
+    models = [GivenModel.of(model, each) for each in split_precisions(precision)]
+    return plan_models(models, platform, record, wishes or Wishes(), search or Search())
+
+
+def plan_models(
+    models: Sequence[GivenModel], platform: Platform, runtime: Runtime | None, wishes: Wishes, search: Search
+) -> Answer:
+    """Return the plan of the first of some models that fits, compared with all of them, and with other cards.
+
+    The models are one in several precisions. See `plan_serving` for what is raised.
+    """
+    plain = replace(wishes, compares=False, instead={})
+    answers: list[tuple[GivenModel, Answer | None]] = []
+    main: Answer | None = None
+    for model in models:
+        answer = None
+        try:
+            answer = Planner.of(model, platform, runtime, wishes if main is None else plain, search).answer()
+        except InvalidProblemError:  # activations of a step alone do not fit
+            if len(models) == 1 or (main is None and model is models[-1] and not any(each for _, each in answers)):
+                raise
+        main = answer if main is None and answer is not None and answer.report is not None else main
+        answers.append((model, answer))
+    main = main or next(answer for _, answer in answers if answer is not None)
+    exchanged = [
+        variant_of(what, main.model, Planner.of(main.model, machine, runtime, plain, search).answer())
+        for what, machine in with_cards(with_sheet_memory(platform), wishes.instead).items()
+    ]
+    precisions = [
+        variant_of("" if model.description is None else model.description.precision, model, answer)
+        for model, answer in answers
+    ]
+    return replace(main, precisions=tuple(precisions) if len(models) > 1 else (), exchanged=tuple(exchanged))
+
+
+def variant_of(what: str, model: GivenModel, answer: Answer | None) -> Variant:
+    """Return what a changed question delivers."""
+    report = None if answer is None else answer.report
+    described = model.description
+    weights = 0.0 if described is None else described.weight_bytes
+    return Variant(
+        what, report is not None, weights, None if described is None else 8 * weights / described.parameters,
+        None if answer is None else answer.context.longest,
+        None if report is None else report.prompt_tokens_per_s,
+        None if report is None else report.generated_tokens_per_s,
+        None if report is None else report.tokens_per_s,
+        () if answer is None else answer.launch,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

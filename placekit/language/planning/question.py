@@ -120,7 +120,10 @@ class Wishes:
     headroom: str | None = None  # memory of every device that stays free, ``"10%"`` or ``"1GiB"``; None: the runtime's
     measured: tuple[str, ...] = ()  # files of llama-bench with rates of devices, or ``DEVICE=FILE``
     kernels: str | None = None  # ``"aiconfigurator"`` or ``"aiconfigurator:VERSION"``: measured kernel times as costs
-    compares: bool = True  # without a runtime: also plan under the rules of every runtime
+    # cards to try in the place of others, each exchange alone: trade names by devices
+    instead: Mapping[str, str] = field(default_factory=dict)
+    # with what a runtime does by itself, and with fewer cards; without a runtime with the rules of every one
+    compares: bool = True
 
     def __post_init__(self) -> None:
         if self.goal not in (None, *GOALS):
