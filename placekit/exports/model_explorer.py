@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from placekit.exports.onnx_nodes import devices_of_nodes
 from placekit.io.atomic import STDOUT, encode_json, write_together
 from placekit.io.models.onnx import has_functions, read_nodes
-from placekit.io.visible import DEVICE_COLORS
+from placekit.io.visible import device_color
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
@@ -36,7 +36,7 @@ def node_data(
         known = time_s is not None and np.isfinite(time_s[at])
         results[name] = {
             "value": float(time_s[at]) * 1e3 if time_s is not None and known else placement.team_name(device),
-            "bgColor": DEVICE_COLORS[device % len(DEVICE_COLORS)],
+            "bgColor": device_color(device),
             "textColor": "#ffffff",
         }
     return {"results": results, "thresholds": []}

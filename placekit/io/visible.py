@@ -6,11 +6,44 @@ Terminals obey escape sequences, browsers and viewers HTML.
 from __future__ import annotations
 
 import re
+from colorsys import hls_to_rgb
+from functools import cache
 
-DEVICE_COLORS = (
+_FIRST_COLORS = (
     "#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#ccb974", "#64b5cd", "#8c6d46", "#d98cb3", "#5f7f3f", "#7f7f7f",
 )  # fmt: skip
-"""One colour per device, repeated if there are more devices."""
+_CANDIDATES = tuple(
+    hls_to_rgb(hue / 24, lightness, saturation)
+    for lightness in (0.3, 0.42, 0.56, 0.72)
+    for saturation in (0.35, 0.65)
+    for hue in range(24)
+)
+"""Colours between black and white from which those of the eleventh device and later ones come."""
+
+
+@cache
+def device_color(device: int) -> str:
+    """Return the colour of a device, by its number: each one as far as can be from those before.
+
+    Examples
+    --------
+    >>> len({device_color(device) for device in range(100)})
+    100
+    """
+    if device < len(_FIRST_COLORS):
+        return _FIRST_COLORS[device]
+    if device >= len(_CANDIDATES):
+        return device_color(device % len(_CANDIDATES))
+    used = [_rgb(device_color(each)) for each in range(device)]
+    best = max(
+        _CANDIDATES, key=lambda one: min(sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) for other in used)
+    )
+    return "#" + "".join(f"{round(255 * part):02x}" for part in best)
+
+
+def _rgb(color: str) -> tuple[float, ...]:
+    return tuple(int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+
 
 # all control characters but the line feed; what turns the direction of text around or ends a line unseen; halves of
 # surrogate pairs, which have no encoding

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from placekit.io.visible import DEVICE_COLORS, visible
+from placekit.io.visible import device_color, visible
 from placekit.plotting.canvas import shorten
 from placekit.plotting.layout import Layout, dot_radius, lay_out
 from placekit.plotting.plot_graph import EDGE_COLORS, ends_of
@@ -71,7 +71,7 @@ def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: s
             parts.append(f'<text class="n" x="{x[op]:.0f}" y="{below:.1f}">{name}</text>')
     parts += _end_labels(graph, x, y)
     used = np.unique(device).tolist()
-    style = "".join(f".d{d}{{fill:{DEVICE_COLORS[d % len(DEVICE_COLORS)]}}}" for d in used)
+    style = "".join(f".d{d}{{fill:{device_color(d)}}}" for d in used)
     legend = "".join(
         f'<label><input type="checkbox" checked data-device="d{d}">'
         f'<svg viewBox="-6 -6 12 12"><circle class="d{d}" r="5"/></svg>'

@@ -60,7 +60,7 @@ def plot_pipeline(result: Result, graph: OpGraph, ax: Axes | None = None) -> Axe
     ax.set_xlim(0, num_samples * period_s * factor)
     ax.set_ylim(len(busy) - 0.5, -0.5)
     ax.set_xlabel(f"time ({unit}); one step is {time_text(period_s)}")
-    handles = [Patch(color=SAMPLE_COLORS[0], label="ops of a sample (its number)")]
+    handles = [Patch(color=SAMPLE_COLORS[0], label="ops of a sample: a colour per sample, its number inside")]
     if any(load.transfer_s for load in busy):
         handles.append(Patch(color=COLORS["transfer"], label="transfer"))
     legend_above(ax, handles, f"{result.problem_name}: a sample every {time_text(period_s)} by {result.method}")

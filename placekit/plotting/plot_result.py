@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, new_figure, plain_label, time_scale, time_text
+from placekit.solve.stop import relative_gap
+
+LEAST_GAP = 1e-5
+"""Gap that stands for smaller ones on the logarithmic axis, and for none."""
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +77,7 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
 
 
 def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
-    """Draw objective and bound as steps over the time of the solve; the space between them is what is not known.
+    """Draw objective and bound as steps over the time of the solve, and the gap between them on a logarithmic axis.
 
     A result without a trace gives empty axes that say so. `ax` is that of a new figure if None.
     """
@@ -95,6 +99,7 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
                 "markersize": 4,
             }
             ax.step([*times, ends], [*values, values[-1]], color=COLORS[name], label=told, **style)
+    _draw_gap(ax, result, ends)
     if not known:
         ax.text(0.5, 0.5, "no placement and no bound was found", ha="center", va="center", transform=ax.transAxes)
     ax.set_xlabel("time of the solve (s)")
@@ -102,3 +107,18 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
     if known:
         legend_above(ax)
     return ax
+
+
+def _draw_gap(ax: Axes, result: Result, ends: float) -> None:
+    """Draw the gap on an axis of its own, to the right; nothing where no bound or no placement was found."""
+    found = [(line.time_s, relative_gap(line.objective, line.bound)) for line in result.trace]
+    points = [(time_s, 100 * max(gap, LEAST_GAP)) for time_s, gap in found if gap is not None and gap < math.inf]
+    if not points:
+        return
+    right = ax.twinx()
+    right.spines["top"].set_visible(False)
+    right.set_yscale("log")
+    times, gaps = zip(*points, strict=True)
+    right.step([*times, ends], [*gaps, gaps[-1]], color=COLORS["text"], where="post", linewidth=0.9, alpha=0.7)
+    right.set_ylim(bottom=100 * LEAST_GAP / 2)
+    right.set_ylabel("gap (%), grey")

@@ -7,12 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from matplotlib.patches import StepPatch
 
 import placekit as pk
 from placekit.io.trace import assign_lanes
 from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import figure_of
-from placekit.plotting.plot_schedule import plot_schedule
+from placekit.plotting.plot_schedule import critical_path, plot_schedule
 
 
 @pytest.fixture
@@ -109,3 +110,36 @@ def test_lanes_never_overlap() -> None:
             mine = np.flatnonzero((device == d) & (lane == one))
             mine = mine[np.argsort(start[mine])]
             assert (finish[mine[:-1]] <= start[mine[1:]]).all()
+
+
+def test_the_critical_path_leads_to_the_end(result: pk.Result) -> None:
+    """a, the transfer to c, c, and the transfer back to d: every event begins when the one before ends."""
+    schedule = result.schedule
+    assert schedule is not None
+    path = critical_path(schedule)
+    assert [(schedule.start_s[event], schedule.finish_s[event]) for event in path] == [
+        (0.0, 1.0),
+        (1.0, 5.0),
+        (5.0, 6.0),
+        (6.0, 10.0),
+        (10.0, 11.0),
+    ]
+
+
+def test_many_events_are_curves(result: pk.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each device has the share of time in ops and in transfers; together they are the seconds of the events."""
+    schedule = result.schedule
+    assert schedule is not None
+    monkeypatch.setattr("placekit.plotting.plot_schedule._MANY_EVENTS", 3)
+    ax = plot_schedule(result)
+    curves = [patch for patch in ax.patches if isinstance(patch, StepPatch)]
+    assert len(curves) == 5, "ops of three devices, and transfers of the two that send"
+    worked = []
+    for curve in curves:
+        values, edges, _ = curve.get_data()
+        low = np.round(np.max(values) - 0.38) + 0.38
+        worked.append(float(np.sum((low - values) * np.diff(edges)) / 0.76))
+    assert sum(worked) == pytest.approx(float((schedule.finish_s - schedule.start_s).sum()), rel=1e-6)
+    legend = ax.get_legend()
+    assert legend is not None
+    assert {text.get_text() for text in legend.get_texts()} >= {"critical path", "in transfers"}

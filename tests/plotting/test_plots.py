@@ -8,13 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.patches import PathPatch
 
+import placekit as pk
+from placekit.io.visible import device_color
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.plotting.canvas import save_figure
+from placekit.plotting.plot_graph import draw_graph
 from placekit.plotting.plot_result import plot_loads, plot_result, plot_trace
 from placekit.solve.result import Result
 from placekit.solve.solve import solve
@@ -79,3 +84,27 @@ def test_plotting_does_not_touch_pyplot() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"
+
+
+def test_colours_of_devices_differ() -> None:
+    """Sixty-four devices have colours that eyes tell apart: no two are nearer than a tenth of a channel."""
+    colors = np.array([[int(device_color(d)[at : at + 2], 16) for at in (1, 3, 5)] for d in range(64)])
+    away = np.abs(colors[:, None] - colors[None]).max(axis=2) + 255 * np.eye(64, dtype=int)
+    assert away.min() > 20
+
+
+def test_outputs_and_cuts_are_drawn_by_device_and_bytes() -> None:
+    """Of many outputs each mark has the colour of its device; edges between devices are as wide as their bytes."""
+    names = ["in", *(f"out{each}" for each in range(20))]
+    graph = pk.OpGraph.from_edges(names, [("in", name) for name in names[1:11]] + [("out0", n) for n in names[11:]],
+                                  output_bytes=[8e6, 1e6] + [0] * 19)  # fmt: skip
+    costs = pk.CostTable(("gpu",), np.ones((21, 1)), np.zeros((graph.num_tensors, 1)), np.zeros(21))
+    problem = pk.Problem(graph, pk.Platform.of(gpu=3), costs, contiguity=pk.Contiguity.NONE)
+    device = np.array([0, *([1] * 10), *([2] * 10)])
+    ax = draw_graph(graph, pk.Placement.of(problem, device), np.ones(21))
+    marks = [each for each in ax.collections if np.shape(each.get_offsets())[0] == 19]
+    (outputs,) = [each for each in marks if isinstance(each, PathCollection)]
+    assert len(np.unique(np.asarray(outputs.get_facecolor()), axis=0)) == 2
+    widths = sorted({patch.get_linewidth() for patch in ax.patches if isinstance(patch, PathPatch)})
+    assert len(widths) == 2
+    assert widths[1] == pytest.approx(3 * widths[0])

@@ -220,6 +220,9 @@ def test_results_draw_themselves(diamond: pk.Problem, objective: pk.Objective) -
     """`plot` has loads and progress, `gantt` the pipeline or the schedule."""
     pytest.importorskip("matplotlib")
     solved = pk.solve(diamond.replace(objective=objective, contiguity="none"), "enumerate")
-    assert len(solved.plot().axes) == 2
+    loads, progress, gap = solved.plot().axes
+    assert len(loads.patches) > 0
+    assert len(progress.lines) == 2
+    assert gap.get_yscale() == "log"
     (chart,) = solved.gantt().axes
     assert "time" in chart.get_xlabel()
