@@ -140,3 +140,13 @@ def test_what_solve_says_holds(problem: Problem) -> None:
         result = pk.solve(problem, method)
         for each in (result, with_verdict(result, problem)):
             assert verify(each, problem)["fields"].outcome is Outcome.CHECKED, verify(each, problem)["fields"]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_schedule_may_be_left_out(name: str, tmp_path: Any) -> None:
+    """Large ones are, since the placement says them."""
+    problem, path = PROBLEMS[name], tmp_path / "r.result.json"
+    write_result(solved(problem), path)
+    document = json.loads(path.read_text()) | {"schedule": None}
+    path.write_text(json.dumps(document))
+    assert verify(read_result(path), problem, document=document).is_consistent

@@ -186,6 +186,9 @@ def test_seven_devices_of_two_kinds_take_an_op_each() -> None:
     slow = problem.replace(
         costs=replace(costs, op_time_s=np.array([[1.0, 3.0]] * 7)), platform=pk.Platform.of(p=2, q=1)
     )
+    six = replace(costs, op_time_s=np.ones((7, 2)), op_memory_bytes=np.array([1.0] * 6 + [0.0]))
+    small = problem.replace(costs=six, platform=pk.Platform.of(p=2, q=1, memory_bytes={"q": 1.0}))
+    assert reaches_below(ExactProblem.of(small), Fraction(5, 2)) is False  # two, two and one, and what has no bytes
     for case, best in ((problem, 1), (slow, 3)):
         assert reaches_below(ExactProblem.of(case), Fraction(best)) is False
         assert reaches_below(ExactProblem.of(case), Fraction(best) + Fraction(1, 10**9)) is True
