@@ -7,7 +7,6 @@ them; a file lock per share says which are taken.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -101,7 +100,6 @@ class _Slot:
         for _ in range(_TRIES):
             try:
                 if self.pool is None:
-                    multiprocessing.current_process().daemon = False  # the engine's workers may have no children
                     self.pool = make_executor(1, self.cores)
                     self.pid = self.pool.submit(_begin).result()
                 row = self.pool.submit(solve_case, job)

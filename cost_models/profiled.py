@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import logging
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from placekit.cost_models.base import Backend, Progress, backend_of
 from placekit.cost_models.described import anchor_of, described_specs
 from placekit.cost_models.kind_profile import KindProfile, on_anchors
 from placekit.cost_models.measured.cache import ProfileCache
-from placekit.cost_models.measured.executor_costs import executor_costs
+from placekit.cost_models.measured.executor_costs import ExecutorCosts, executor_costs
 from placekit.cost_models.measured.measuring import LoadMeter, measuring
 from placekit.cost_models.measured.stage_costs import HAND_OVER
 from placekit.cost_models.memory_model import op_memory
@@ -49,6 +50,17 @@ _SMALL_ERROR = 0.1
 """Relative error at which a measurement is good enough, and is not repeated."""
 _RETRY_AFTER_S = 600.0
 """Age at which one with a larger error is worth another try; before that, all commands use the same one."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of the kinds of device of one machine or of several, before they are joined to a table."""
+
+    profiles: Mapping[str, KindProfile]  # by kind
+    specs: Mapping[str, DeviceSpec]  # of kinds that are not there, by kind
+    links: Mapping[str, tuple[Link | None, str]]  # to host memory, and where each comes from, by kind
+    executor: ExecutorCosts
+    circumstances: Mapping[str, Any]  # versions and processor, for the provenance
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,9 @@ class Profiled:
         ten minutes; after that they are measured again, and merged.
     core
         OpenVINO core; the shared one if None.
+    nodes
+        Measures a platform of several machines in place of `measure`; called with this cost model, the source, the
+        platform and `progress`, it also returns the platform with measured links, and what to tell of these.
 
     Raises
     ------
@@ -109,6 +124,7 @@ class Profiled:
     seed: int = 0
     cache: ProfileCache | None = ProfileCache()  # noqa: RUF009  # frozen, holds no state
     core: openvino.Core | None = None
+    nodes: Callable[..., tuple[Measured, Platform, Mapping[str, Any]]] | None = None
 
     def __post_init__(self) -> None:
         if self.repetitions < 3:
@@ -157,20 +173,15 @@ class Profiled:
                 "model file"
             )
         source.require_static()
-        backend = self._backend(source)
-        first = [platform.devices[platform.devices_of_kind(kind)[0]] for kind in range(len(platform.kinds))]
-        specs = described_specs(platform, first, backend)
-        devices = [device for device in first if device.kind not in specs]
-        keys = [ProfileCache.key(self._key_parts(source, device)) for device in devices]
-        measured: dict[str, KindProfile] = {}
-        for device, key in zip(devices, keys, strict=True):
-            if key not in measured:
-                measured[key] = self._profile(source, device, key, _labelled(progress, device.kind))
-        profiles = {device.kind: measured[key] for device, key in zip(devices, keys, strict=True)}
+        measured_links: Mapping[str, Any] = {}
+        if self.nodes is None:
+            measured = self.measure(source, platform, progress)
+        else:
+            measured, platform, measured_links = self.nodes(self, source, platform, progress)
+        profiles, specs, links, executor = measured.profiles, measured.specs, measured.links, measured.executor
         graph = source.graph
         op_group = join_groups(graph, [profile.op_group for profile in profiles.values()])
         columns = {kind: on_anchors(graph, profile, op_group) for kind, profile in profiles.items()}
-        links = {device.kind: self._link(device, platform, backend, specs.get(device.kind)) for device in first}
         told: dict[str, Any] = {kind: {"source": "measured", **profile.meta} for kind, profile in profiles.items()}
         if specs:
             here = {kind: (time_s, spread) for kind, (time_s, spread, _) in columns.items()}
@@ -184,9 +195,6 @@ class Profiled:
                     "anchor": anchor.to_dict(),
                     "error": anchor.error_of(time_s),
                 }
-        executor = executor_costs(
-            [device for device in platform.devices if device.kind in profiles], backend, self.cache, self.core
-        )
         for kind, (time_s, spread, supported) in columns.items():
             columns[kind] = (executor.with_call(kind, time_s), spread, supported)
         ends_s = {
@@ -213,17 +221,38 @@ class Profiled:
                 "source": "profiled",
                 "model": graph.name,
                 "content_hash": source.content_hash,
-                backend.name: backend.version,
-                "cpu": cpu_name(),
+                **measured.circumstances,
                 "num_groups": int(op_group.max()) + 1,
                 "kinds": {kind: told[kind] for kind in platform.kinds},
                 "links": {
                     kind: {"source": origin, **(link.to_dict() if link else {})}
                     for kind, (link, origin) in links.items()
                 },
+                **({"links_between_nodes": measured_links} if measured_links else {}),
                 HAND_OVER: {kind: float(each.max(initial=0.0)) for kind, each in ends_s.items()},
                 "stage_call_s": dict(executor.call_s),
             },
+        )
+
+    def measure(self, source: ModelSource, platform: Platform, progress: Progress | None = None) -> Measured:
+        """Measure what of `platform` is on this machine, without joining kinds to a table."""
+        backend = self._backend(source)
+        first = [platform.devices[platform.devices_of_kind(kind)[0]] for kind in range(len(platform.kinds))]
+        specs = described_specs(platform, first, backend)
+        devices = [device for device in first if device.kind not in specs]
+        keys = [ProfileCache.key(self._key_parts(source, device)) for device in devices]
+        measured: dict[str, KindProfile] = {}
+        for device, key in zip(devices, keys, strict=True):
+            if key not in measured:
+                measured[key] = self._profile(source, device, key, _labelled(progress, device.kind))
+        profiles = {device.kind: measured[key] for device, key in zip(devices, keys, strict=True)}
+        here = [device for device in platform.devices if device.kind in profiles]
+        return Measured(
+            profiles,
+            specs,
+            {device.kind: self._link(device, platform, backend, specs.get(device.kind)) for device in first},
+            executor_costs(here, backend, self.cache, self.core),
+            {backend.name: backend.version, "cpu": cpu_name()},
         )
 
     def _backend(self, source: ModelSource) -> Backend:

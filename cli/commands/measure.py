@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from rich.console import RenderableType
 
@@ -39,6 +40,7 @@ from placekit.cost_models.measured.splits import calibration_splits
 from placekit.cost_models.profiled import Profiled
 from placekit.io.atomic import write_json
 from placekit.io.files.costs_json import write_costs
+from placekit.io.files.platform_toml import write_platform
 from placekit.io.models.model import ModelSource
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
@@ -51,11 +53,18 @@ from placekit.runtime.timing.series import Timings
 from placekit.runtime.timing.splits import measure_splits
 from placekit.runtime.timing.timing import Timing, TimingSettings
 
+if TYPE_CHECKING:  # needs the extra cluster
+    from placekit.cluster.nodes import Nodes
+
 _MAX_STAGES = 20
 _WORTH_CALIBRATING = 0.1
 """Relative error of the predicted throughput from which a calibration is suggested."""
 
 
+ClusterOption = Annotated[
+    str | None,
+    shared("Dask scheduler whose workers are the nodes of the platform, by name.", metavar="ADDRESS"),
+]
 CacheOption = Annotated[bool, shared("Reuse cached measurements, and cache new ones.")]
 
 
@@ -117,6 +126,7 @@ class ProfileOptions:
     repetitions: int = option(15, "Smallest number of measured inferences.", "N")
     cache: CacheOption = True
     seed: SeedOption = 0
+    cluster: ClusterOption = None
 
 
 def profile(
@@ -130,19 +140,35 @@ def profile(
     target = check_writable(output or Path(f"{model.stem}.costs.json"))
     source = read_source(model, asked.shape)
     devices = asked.platform.resolve(source)
+    files = {"costs": str(target)}
     if asked.costs not in (None, "profiled"):
+        if asked.cluster is not None:
+            raise InvalidProblemError(f"--cluster measures; --costs {asked.costs} does not")
         costs = cost_table(source, devices, asked.costs)
     else:
         kept = ProfileCache() if asked.cache else None
-        with StepBar() as bar:
-            measure = Profiled(repetitions=asked.repetitions, seed=asked.seed, cache=kept)
-            costs = measure.cost_table(source, devices, progress=bar)
+        measure = Profiled(repetitions=asked.repetitions, seed=asked.seed, cache=kept)
+        with StepBar() as bar, _nodes(asked.cluster) as nodes:
+            costs = replace(measure, nodes=nodes).cost_table(source, devices, progress=bar)
+        if nodes is not None and nodes.linked:
+            beside = target.with_name(f"{model.stem}.platform.toml")
+            write_platform(nodes.linked[-1], beside)
+            files["platform"] = str(beside)
     write_costs(costs, source.graph, target)
-    tell(
-        as_json,
-        _cost_document(costs) | {"files": {"costs": str(target)}},
-        _profile_report(source, devices, costs, target),
-    )
+    tell(as_json, _cost_document(costs) | {"files": files}, _profile_report(source, devices, costs, files))
+
+
+@contextmanager
+def _nodes(address: str | None) -> Iterator[Nodes | None]:
+    """Connect with the cluster whose workers measure; None without one."""
+    if address is None:
+        yield None
+        return
+    from placekit.cluster.engine import Cluster
+    from placekit.cluster.nodes import Nodes
+
+    with Cluster(address) as cluster:
+        yield Nodes(cluster)
 
 
 def _cost_document(costs: CostTable) -> dict[str, Any]:
@@ -155,13 +181,19 @@ def _cost_document(costs: CostTable) -> dict[str, Any]:
 
 
 def _profile_report(
-    source: ModelSource, platform: Platform, costs: CostTable, target: Path
+    source: ModelSource, platform: Platform, costs: CostTable, files: Mapping[str, str]
 ) -> Iterator[RenderableType]:
+    between = costs.provenance.get("links_between_nodes", {})
+    links = {
+        f"link {pair}": f"{link['bandwidth_bytes_per_s'] / 1e9:.3g} GB/s, {1e6 * link['latency_s']:.0f} us, "
+        f"spread {link['spread']:.0%}"
+        for pair, link in (between.items() if isinstance(between, Mapping) else ())
+    }
     yield from paragraphs(
-        fact_lines(model_facts(source) | {"platform": describe_platform(platform)} | cost_facts(costs)),
+        fact_lines(model_facts(source) | {"platform": describe_platform(platform)} | cost_facts(costs) | links),
         kind_lines(costs),
         slowest_table(costs, source.graph.op_names),
-        fact_lines({"wrote costs": str(target)}),
+        fact_lines({f"wrote {what}": path for what, path in files.items()}),
     )
 
 

@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 ANSWER_S = 5.0
 """Seconds within which a scheduler has to answer: the error is told within ten."""
-_WATCH_S = 5.0
+COME_BACK_S = 60.0
+"""Seconds that a node has to start a worker again."""
+_WATCH_S, _LOOK_S = 5.0, 0.1
 
 
 class ClusterError(PlacekitError):
@@ -93,7 +95,10 @@ class Cluster:
 
     def workers(self) -> tuple[Worker, ...]:
         """Return the workers that are there now, by name."""
-        found = self._client.scheduler_info(n_workers=-1)["workers"]
+        try:
+            found = self._client.scheduler_info(n_workers=-1)["workers"]
+        except Exception as error:
+            raise ClusterError(f"the scheduler at {self.address} stopped: {error}") from None
         made = (
             Worker(address, str(each["name"]), str(each["host"]), int(each["nthreads"]))
             for address, each in found.items()
@@ -163,7 +168,49 @@ class Cluster:
         future: distributed.Future[T] = self._client.submit(_carrier(), packed, *later, workers=only, pure=False)
         return future
 
-    def results(self, asked: Sequence[distributed.Future[T]]) -> list[T]:
+    def on_nodes(
+        self, function: Callable[..., T], arguments: Mapping[str, tuple[Any, ...]], on_done: Callable[[int], None]
+    ) -> dict[str, T]:
+        """Run `function` at once on the worker of every node; return its values by node.
+
+        A node whose worker leaves gets `COME_BACK_S` seconds to start one again, which then begins anew.
+
+        Raises
+        ------
+        ClusterError
+            A node without a worker. An error that `function` raises is raised here, and the other nodes are cancelled.
+        """
+        where: dict[str, Worker] = {}
+        asked: dict[str, Any] = {}
+        found: dict[str, T] = {}
+        gone_s: dict[str, float] = {}
+        try:
+            while len(found) < len(arguments):
+                there = {worker.address for worker in self.workers()}
+                for node in arguments.keys() - found.keys():
+                    if node in asked and where[node].address in there:
+                        continue
+                    if node in asked:
+                        _LOGGER.warning("the worker of node %r left; waiting for one that comes back", node)
+                        self._client.cancel([asked.pop(node)], force=True)
+                        gone_s[node] = time.perf_counter()
+                    try:
+                        where[node] = self.by_node([node])[node]
+                    except ClusterError:
+                        if time.perf_counter() - gone_s.get(node, -COME_BACK_S) > COME_BACK_S:
+                            raise
+                        continue
+                    asked[node] = self.submit(function, *arguments[node], worker=where[node])
+                for node, future in list(asked.items()):
+                    if future.done() and node not in found:
+                        found[node] = self._outcome(future)
+                        on_done(len(found))
+                time.sleep(_LOOK_S)
+        finally:
+            self._client.cancel([*asked.values()], force=True)
+        return found
+
+    def results(self, asked: Sequence[distributed.Future[Any]]) -> list[Any]:
         """Return the values of futures; an error that one raised is raised here."""
         return [self._outcome(future) for future in asked]
 
@@ -278,8 +325,10 @@ def _carrier() -> Callable[..., Any]:
     """
 
     def call(packed: bytes, *later: Any) -> Any:
+        import multiprocessing
         import pickle
 
+        multiprocessing.current_process().daemon = False  # what runs here may start processes
         function, known, is_future = pickle.loads(packed)  # noqa: S301  # of the client, which may run anything here
         come = iter(later)
         return function(*(next(come) if awaited else each for each, awaited in zip(known, is_future, strict=True)))

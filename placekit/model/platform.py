@@ -158,10 +158,13 @@ class DirectLink(Link):
         Kinds of the two devices, in any order; None for all pairs that no other link names.
     between_nodes
         True for pairs on different nodes, False for those on one node (or where there are no nodes).
+    spread
+        Interquartile range over median of the times that it was measured by; None if it was not. Equality ignores it.
     """
 
     kinds: tuple[str, ...] | None = None
     between_nodes: bool = False
+    spread: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         Link.__post_init__(self)

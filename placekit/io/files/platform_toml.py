@@ -180,6 +180,7 @@ def write_platform(platform: Platform, path: str | Path) -> None:
         lines += _table(f"[link.{_quoted(kind)}]", values)
     for direct in platform.direct_links:
         values = {"latency_s": direct.latency_s, "bandwidth_bytes_per_s": direct.bandwidth_bytes_per_s}
+        values |= {} if direct.spread is None else {"spread": direct.spread}
         of_pairs = {"kinds": list(direct.kinds)} if direct.kinds else {}
         lines += _table("[[direct_link]]", {**of_pairs, "between_nodes": direct.between_nodes, **values})
     for pool in platform.pools:

@@ -7,6 +7,7 @@ several fields at once (lengths, cycles, names) is checked by the readers and by
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -284,6 +285,12 @@ class TomlLink(LinkModel):
 
 class TomlDirectLink(TomlLink, DirectLinkModel):
     """One ``[[direct_link]]`` of a platform file."""
+
+    spread: NonNegative | None = None
+
+    def to_direct_link(self) -> DirectLink:
+        """Return the link."""
+        return replace(super().to_direct_link(), spread=self.spread)
 
 
 class PlatformFileModel(Strict):
