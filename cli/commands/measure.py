@@ -46,6 +46,7 @@ from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.runtime.tensor_checks import OutputCheck
 from placekit.runtime.timing.compare import PlacementTiming, time_placement
 from placekit.runtime.timing.contenders import Executor, executor_named
@@ -57,6 +58,7 @@ if TYPE_CHECKING:  # needs the extra cluster
     from placekit.cluster.nodes import Nodes
 
 _MAX_STAGES = 20
+_CLUSTER = "cluster"
 _WORTH_CALIBRATING = 0.1
 """Relative error of the predicted throughput from which a calibration is suggested."""
 
@@ -261,6 +263,7 @@ class ComparisonOptions:
     check: bool = option(True, "Compare outputs and cut tensors with a single device first.")
     cache: CacheOption = True
     default_device: DefaultDeviceOption = None
+    cluster: ClusterOption = None
     trace: Path | None = option(
         None, "Chrome trace of measured and predicted times, for Perfetto.", "FILE", panel=OUTPUT
     )
@@ -285,6 +288,9 @@ def time(
     require_known_shapes(source, placement)
     placed = read_placed(placement, source.graph, chosen, against.default_device)
     problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
+    if against.cluster is not None:
+        _time_there(source, problem, placed, settings, against, as_json=as_json)
+        return
     # refuses what does not run
     checked = _checked(source, placed, chosen, how, timing.seed) if against.check else None
     with StepBar() as bar:
@@ -309,6 +315,27 @@ def time(
     order = order_facts(placement)
     document = {"model": source.name} | timed.to_dict() | told | {"files": files} | order
     tell(as_json, document, _timing_report(source, timed, checked, files, order, details=details))
+
+
+def _time_there(
+    source: ModelSource, problem: Problem, placed: Placement, settings: TimingSettings, against: ComparisonOptions, *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Time a placement on the workers of a cluster."""
+    if against.trace is not None:
+        raise InvalidProblemError("--trace goes without --cluster: the clocks of machines differ")
+    from placekit.cluster.engine import Cluster
+    from placekit.cluster.stages import EMPTY, time_on_cluster
+
+    assert against.cluster is not None
+    with StepBar() as bar, Cluster(against.cluster) as cluster:
+        timed, checked = time_on_cluster(cluster, source, problem, placed, settings, bar)
+    told = {"max_relative_error": checked.max_relative_error, "check_precision": checked.precision}
+    document = {"model": source.name, "cluster": against.cluster} | timed.to_dict() | told | {"files": {}}
+    empty = timed.timings[EMPTY].to_dict()
+    engine = f"; its engine takes {format_time(empty['latency_s'])} of a sample by itself, "
+    engine += f"and {format_time(1 / empty['throughput_per_s'])} of one in a stream"
+    tell(as_json, document, _timing_report(source, timed, checked, {}, {_CLUSTER: f"{against.cluster}{engine}"}))
 
 
 def _checked(
@@ -347,7 +374,8 @@ def _timing_report(
     failed = [each for each in told["contenders"] if each["error"] is not None]
     more = len(told["stages"]) - _MAX_STAGES
     error, notes = told["prediction_error"], [*flag_lines(timed.timings)]
-    if error is not None and abs(error) > _WORTH_CALIBRATING and not timed.timings.is_noisy:
+    is_here = _CLUSTER not in order
+    if error is not None and abs(error) > _WORTH_CALIBRATING and not timed.timings.is_noisy and is_here:
         notes.append(
             f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
         )

@@ -210,9 +210,35 @@ class Cluster:
             self._client.cancel([*asked.values()], force=True)
         return found
 
-    def results(self, asked: Sequence[distributed.Future[Any]]) -> list[Any]:
-        """Return the values of futures; an error that one raised is raised here."""
+    def wait(self, asked: Sequence[distributed.Future[Any]], timeout_s: float) -> None:
+        """Return when futures have their values, which stay where they are; an error that one raised is raised here.
+
+        Raises
+        ------
+        ClusterError
+            They did not come within `timeout_s`: a worker left, or takes longer.
+        """
+        engine, begin = require("distributed", "--cluster"), time.perf_counter()
+        while any(future.status == "pending" for future in asked):
+            with suppress(TimeoutError), self._client.as_current():
+                engine.wait([*asked], timeout=min(timeout_s, _WATCH_S))
+            there = [worker.name for worker in self.workers()] if time.perf_counter() - begin > timeout_s else None
+            if there is not None:
+                raise ClusterError(f"no answer for {timeout_s:.0f} s; workers are {', '.join(there) or 'gone'}")
+        for future in asked:
+            if future.status != "finished":
+                self._outcome(future)
+
+    def values(self, asked: Sequence[distributed.Future[Any]], timeout_s: float) -> list[Any]:
+        """Return the values of futures, as `wait` does."""
+        self.wait(asked, timeout_s)
         return [self._outcome(future) for future in asked]
+
+    def forget(self, function: Callable[..., Any], *arguments: Any, worker: Worker) -> None:
+        """Call `function` on a worker, if the worker is still there, and do not wait for it."""
+        engine = require("distributed", "--cluster")
+        with suppress(Exception):
+            engine.fire_and_forget(self.submit(function, *arguments, worker=worker))
 
     def executor(self) -> ClusterExecutor:
         """Return an executor that leaves the choice of workers to the engine."""

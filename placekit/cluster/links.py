@@ -80,7 +80,7 @@ def _send_from(cluster: Cluster, sender: Worker, receiver: Worker) -> list[NDArr
         cluster.submit(_send, receiver.host, port, SIZES_BYTES, worker=sender),
     ]
     try:
-        times_s: list[NDArray[np.float64]] = cluster.results(asked)[1]
+        times_s: list[NDArray[np.float64]] = cluster.values(asked, 10 * _PATIENCE_S)[1]
     except OSError as error:
         raise ClusterError(
             f"worker {sender.name!r} cannot send to {receiver.name!r} at {receiver.host}:{port}: {error}"

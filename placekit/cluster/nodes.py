@@ -50,7 +50,7 @@ class Nodes:
         """
         nodes = nodes_of(platform)
         self.cluster.require_same_versions(PACKAGES)
-        workers = self.cluster.by_node(nodes)
+        self.cluster.by_node(nodes)  # all have to be there
         model, there = SentModel.of(source), replace(profiled, nodes=None)
         own = {node: platform.with_devices(d for d in platform.devices if d.node == node) for node in nodes}
         report(progress, 0, len(nodes) + 1, f"measuring on {', '.join(nodes)}")
@@ -59,7 +59,7 @@ class Nodes:
             lambda done: report(progress, done, len(nodes) + 1, "nodes measured"),
         )  # fmt: skip
         report(progress, len(nodes), len(nodes) + 1, "links between nodes")
-        linked, told = with_measured_links(self.cluster, platform, workers)
+        linked, told = with_measured_links(self.cluster, platform, self.cluster.by_node(nodes))
         self.linked.append(linked)
         return _joined(measured), linked, told
 
