@@ -95,6 +95,13 @@ class Card:
         return self.f16_sum16_flops_per_s >= 3.5 * self.f32_flops_per_s
 
 
+_OLD = frozenset({"pascal", "gp100", "volta", "turing", "turing-plain", "turing-pro", "gcn5", "rdna1", "rdna2"})
+_RECENT = frozenset({"ampere", "ampere-pro", "ga100", "orin", "cdna", "cdna2", "rdna3", "rdna3.5", "alchemist"})
+WITHOUT_KERNELS: Mapping[str, frozenset[str]] = {"bf16": _OLD, "fp8": _OLD | _RECENT | {"battlemage", "apple"}}
+"""Architectures without matrix products of a type. NVIDIA has bf16 from compute capability 8.0 on and fp8 from 8.9 on;
+AMD has bf16 from CDNA and RDNA 3 on, fp8 from CDNA 3 and RDNA 4 on."""
+
+
 @dataclass(frozen=True)
 class Processor:
     """Published figures of a processor."""

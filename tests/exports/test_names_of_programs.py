@@ -154,7 +154,7 @@ def test_every_line_is_read_back_to_its_plan(runtime: str) -> None:
         assert launch.runtime is record
         assert model in ("MODEL", "MODEL.gguf", None)
         assert record.read is not None
-        read = record.read(record, launch, problem.graph, problem.platform)
+        read = record.read(record, launch, problem)
         held = problem.graph.op_weight_bytes > 0
         assert (read.placement.device_of_op[held] == placement.device_of_op[held]).all(), lines
         assert set(read.placement.teams) == set(placement.teams), lines

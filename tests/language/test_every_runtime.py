@@ -87,7 +87,7 @@ def test_every_plan_has_a_line(runtime: str, counts: dict[str, int], config: Pat
     typed, _ = parse_line("\n".join(lines), RUNTIMES.values(), runtime)  # by the same rules as lines of other people
     assert typed.runtime is record
     assert record.read is not None
-    read = record.read(record, typed, problem.graph, problem.platform)
+    read = record.read(record, typed, problem)
     assert (read.placement.device_of_op == placement.device_of_op).all()
     served = problem.served or Served()
     for what in ("context", "sequences", "chunk", "hosted_blocks", "hosts_dense"):

@@ -11,10 +11,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from llama_models import Shape, write_model
 from llama_plans import placekit, platform_text
 from llama_programs import Loaded, needs_llama, rpc_servers, start_line
+
+import placekit as pk
+from placekit.io.files.platform_toml import read_platform
+from placekit.language.planning.experts import hosted_ops
+from placekit.language.planning.question import Wishes
+from placekit.language.serving import Serving
 
 pytestmark = [pytest.mark.slow, needs_llama]
 
@@ -63,6 +70,7 @@ CASES = [
     *(Case("predicting", (0.8, 0.8), ("--cache-precision", name)) for name in ("int8", "bf16")),
     *(Case("dense", (0.7, 0.6), ("--sequences", str(n), "--context", str(each))) for n, each in SLOTS),
     *(Case("experts", shares, ("--goal", "latency")) for shares in ((0.2,), (0.3,), (0.25, 0.25))),
+    *(Case("dense", (share,), ("--context", each)) for share, each in ((0.8, "512"), (0.45, "2048"), (0.6, "8192"))),
     Case("dense", ()),
     Case("experts", (), ("--cache-precision", "int8")),
     *(Case("experts", (WHOLE, WHOLE), pins=pins) for pins in EXPERT_PINS),
@@ -124,9 +132,10 @@ def test_line_starts_and_tensors_are_where_the_plan_has_them(
     by_rule = {
         tensor.removesuffix(".weight"): where.replace("CPU_REPACK", "CPU") for tensor, where in loaded.moved.items()
     }
-    hosted = int(words[words.index("--n-cpu-moe") + 1]) if "--n-cpu-moe" in words else 0
-    for number, name in product(range(hosted), ("gate", "up", "down")):
-        assert by_rule.pop(f"blk.{number}.ffn_{name}_exps") == "CPU"
+    for option, ending in (("--n-cpu-moe", "_exps"), ("--n-cpu-ffn", "")):
+        hosted = int(words[words.index(option) + 1]) if option in words else 0
+        for number, name in product(range(hosted), ("gate", "up", "down")):
+            assert by_rule.pop(f"blk.{number}.ffn_{name}{ending}") == "CPU"
     assert by_rule == {
         op: buffer[where]
         for op, where in device_of.items()
@@ -134,6 +143,77 @@ def test_line_starts_and_tensors_are_where_the_plan_has_them(
         and where != home[int(found[1])] and not op.endswith(("_add", "attn"))
     }  # fmt: skip
     assert_buffers(loaded, answer, {name: buffer[name] for name in {*device_of.values()} if name != "CPU"})
+
+
+TYPED = (  # what people type, with {0} and {1} for the addresses of servers
+    ("dense", "--rpc {0} -ngl 99 --n-cpu-ffn 3"),
+    ("dense", "--rpc {0},{1} -ngl 5 -ts 1,2 --n-cpu-ffn 6"),
+    ("tied", "--rpc {0},{1} -ngl all -ts 2,1 -ncffn 2"),
+    ("experts", "--rpc {0},{1} -ngl 99 -ts 3,1 --n-cpu-moe 3"),
+    ("experts", "--rpc {0} -ngl 7 -cmoe"),
+    ("dense", "--rpc {0} -ngl 99 -nkvo"),
+    ("dense", "--rpc {0},{1} -ngl 6 -ts 1,1 --no-kv-offload -ctk q8_0 -ctv q8_0 -fa on"),
+    ("experts", "--rpc {0} -ngl 99 -nkvo -ncmoe 2"),
+    ("dense", "--rpc {0} -ngl 99 -ot 'blk\\.[0-3]\\.ffn_up=CPU'"),
+    ("dense", "--rpc {0},{1} -ngl 99 -ts 1,1 -ot 'blk\\.(1|2)\\.ffn_.*=RPC0[{1}],output\\.weight=CPU'"),
+    ("experts", "--rpc {0} -ngl 99 -ot exps=CPU"),
+    ("experts", "--rpc {0},{1} -ngl 99 -ts 1,0 -ot 'blk\\.[4-7]\\..*_exps=RPC0[{1}]'"),
+    ("predicting", "--rpc {0},{1} -ngl 6 -ts 1,1 -ot '\\.ffn_(gate|up)_exps=CPU'"),
+    ("dense", "--rpc {0},{1} -ngl 99 -dev RPC1,RPC0 -ts 1,2 -ot 'attn_(q|k|v)=CPU'"),
+    ("tied", "--rpc {0},{1} -ngl 4"),
+    ("dense", "--rpc {0} -ngl 0 -ub 128"),
+)
+
+
+@pytest.mark.parametrize(("name", "typed"), TYPED, ids=[f"{name} {typed}" for name, typed in TYPED])
+def test_typed_lines_are_read_as_llama_cpp_loads_them(
+    name: str, typed: str, models: dict[str, Path], addresses: list[str], tmp_path: Path
+) -> None:
+    """The reader has every layer, tensor and cache where the real program has it."""
+    line = f"llama-server -m {models[name]} -c 512 -np 1 --fit off {typed.format(*addresses)}"
+    (tmp_path / "p.toml").write_text(platform_text([2**32] * 2, addresses))
+    wishes = Wishes(serving=Serving(64, 32))
+    read = pk.read_line(line, None, read_platform(tmp_path / "p.toml"), wishes=wishes)
+    loaded = start_line(line, tmp_path)
+    words = shlex.split(line)
+    listed = words[words.index("--rpc") + 1].split(",")
+    device = {"CPU": "CPU"} | {f"RPC[{address}]": f"RPC{at}" for at, address in enumerate(listed)}
+    buffer = {"CPU": "CPU"} | {f"RPC[{address}]": f"RPC0[{address}]" for address in listed}
+    where = read.placement.values()
+    graph, blocks = read.task.problem.graph, MODELS[name].blocks
+    home = [read.placement[f"blk.{number}.attn"] for number in range(blocks)]
+    assert [loaded.layers[number] for number in range(blocks)] == [device[each] for each in home]
+    assert read.loads
+    by_rule = {
+        tensor.removesuffix(".weight"): to.replace("CPU_REPACK", "CPU") for tensor, to in loaded.moved.items()
+        if int((re.findall(r"blk\.(\d+)", tensor) or ["0"])[0]) < blocks
+    }  # fmt: skip
+    served = read.task.problem.served
+    assert served is not None
+    mine = {
+        op: buffer[to] for op, to in zip(graph.op_names, where, strict=True)
+        if (found := re.fullmatch(r"blk\.(\d+)\.(ffn_\w+|attn_\w+)", op)) and not op.endswith(("_add", "attn"))
+        and to != home[int(found[1])]
+    }  # fmt: skip
+    hosted = hosted_ops(read.task, served.hosted_blocks) & (graph.op_weight_bytes > 0)
+    named = [graph.op_names[op] for op in np.flatnonzero(hosted)]
+    mine |= {op: "CPU" for op in named if _home_of(op, home) != "CPU"}
+    head = read.placement["output"] if "output" in graph.op_names else home[-1]
+    mine |= {"output": buffer[head]} if head != home[-1] else {}
+    assert {op: to for op, to in by_rule.items() if to != buffer.get(_home_of(op, home), "")} == mine
+    cache = sum(size for (_, sort), size in loaded.buffers.items() if sort == "KV")
+    of_host = loaded.buffers.get(("CPU", "KV"), 0.0)
+    told = {each.device: each.cache_bytes / 2**20 for each in read.report.memory}
+    assert sum(told.values()) == pytest.approx(cache, abs=0.1)
+    assert told.get("CPU", 0.0) == pytest.approx(of_host, abs=0.1)
+    weights = {each.device: each.weight_bytes / 2**20 for each in read.report.memory if each.device != "CPU"}
+    for each, size in weights.items():
+        assert size == pytest.approx(loaded.buffers[buffer[each], "model"], rel=TOLERANCE, abs=0.1)
+
+
+def _home_of(tensor: str, home: Sequence[str]) -> str:
+    found = re.match(r"blk\.(\d+)\.", tensor)
+    return home[int(found[1])] if found else home[-1]
 
 
 def assert_buffers(loaded: Loaded, answer: Any, buffer: dict[str, str]) -> None:

@@ -77,9 +77,7 @@ def _placed(runtime: Runtime, task: LanguageTask, arguments: Sequence[str]) -> P
     """Return where a runtime puts the blocks by its own reader of lines."""
     assert runtime.read is not None
     with suppress(PlacekitError):
-        return runtime.read(
-            runtime, Launch(runtime, {}, tuple(arguments)), task.problem.graph, task.problem.platform
-        ).placement
+        return runtime.read(runtime, Launch(runtime, {}, tuple(arguments)), task.problem).placement
     return None
 
 

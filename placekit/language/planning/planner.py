@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,13 +33,19 @@ from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import DEFAULT_HEADROOM, get_runtime, loadable
 from placekit.language.runtimes.launch import launch_lines
 from placekit.language.runtimes.llama.rpc import as_one_machine
+from placekit.language.runtimes.machine_order import startable
 from placekit.language.runtimes.record import Runtime
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.platform import Platform
+from placekit.model.reprs import short_list
 from placekit.model.served import Served
 from placekit.objectives import SerialLatency
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.result import Status
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def plan_serving(
@@ -161,6 +169,7 @@ class Planner:
         costs = Analytic.from_platform_file(machine, KERNELS["general" if runtime is None else runtime.kernels])
         machine = costs.with_links(machine)
         warn_of_unlimited(machine)
+        _warn_of_kernels(runtime, machine, model, wishes.cache_precision)
         rates = with_measured(costs, machine, wishes.measured, model.description)
         usable, headroom = usable_memory(machine, wishes.headroom, runtime, model.description)
         name = None if runtime is None else runtime.name
@@ -184,7 +193,7 @@ class Planner:
                 context_points(lambda served: fastest(self.plans(served, self.runtime)), self._cases, serving, plan)
             )
             plan = points[-1].plan if points else plan
-        plan = settled(plan)
+        plan = started(settled(plan))
         launch: tuple[str, ...] = ()
         compared: dict[str, ServingPlan | None] = {}
         if self.runtime is not None and plan.result.placement is not None:
@@ -354,6 +363,18 @@ def usable_memory(
     return runtime.usable(machine, model)
 
 
+def _warn_of_kernels(runtime: Runtime | None, machine: Platform, model: GivenModel, cache_precision: str) -> None:
+    """Log a warning for cards that lack kernels for the type of weights or cache, where the runtime needs them."""
+    told = "" if model.description is None else model.description.precision
+    types = dict.fromkeys(re.findall(r"\bbf16\b|\bfp8\b", f"{told} {cache_precision}"))
+    for lacking, cards in ({} if runtime is None else runtime.lacking(machine, types)).items():
+        way = "give --dtype float16" if lacking == "bf16" else "choose int8 or int4"
+        _LOGGER.warning(
+            "%s: no %s kernels, as %s asks for, on %s: %s, or other cards",
+            runtime and runtime.name, lacking, model.called, short_list(cards), way,
+        )  # fmt: skip
+
+
 def settled(plan: ServingPlan) -> ServingPlan:
     """Return a plan with its verdict: a simpler placement that is exactly as good is told with what it delivers.
 
@@ -368,3 +389,29 @@ def settled(plan: ServingPlan) -> ServingPlan:
         return replace(plan, result=replace(found, verdict=verdict(task.problem, found)))
     report = None if result.placement is None else serving_report(task, result.placement)
     return replace(plan, result=result, report=report)
+
+
+def started(plan: ServingPlan) -> ServingPlan:
+    """Return a plan whose machines stand in an order that its runtime can start; the bound stays that of all orders.
+
+    Raises `UnsupportedProblemError`: there is no such order, with the runtime's reason.
+    """
+    task, found = plan.task, plan.result
+    nodes = {device.node for device in task.problem.platform.devices if not device.is_host}
+    if plan.runtime is None or found.placement is None or task.description is None or len(nodes) < 2:
+        return plan
+    placement = startable(plan.runtime, task.problem, found.placement)
+    if placement is found.placement:
+        return plan
+    judged = evaluate(task.problem, placement)
+    assert judged.objective is not None
+    schedule = None if judged.score is None else judged.score.schedule
+    lower = found.lower_bound
+    result = replace(
+        found, placement=placement, objective=judged.objective, device_loads=judged.device_loads, schedule=schedule,
+        lower_bound=lower if lower is None else min(lower, judged.objective), status=Status.FEASIBLE,
+    )  # fmt: skip
+    if result.gap is not None and result.gap <= result.tolerance:
+        result = replace(result, status=Status.OPTIMAL)
+    result = replace(result, verdict=verdict(task.problem, result))
+    return replace(plan, result=result, report=serving_report(task, placement))

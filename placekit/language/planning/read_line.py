@@ -136,7 +136,7 @@ def read_line(
     planner = Planner.of(given, platform, record, asked, search or Search())
     task = _task(planner, launch, serving, degree)
     assert record.read is not None
-    placed = record.read(record, launch, task.problem.graph, task.problem.platform)
+    placed = record.read(record, launch, task.problem)
     task = _with_rules(task, record, placed)
     report = serving_report(task, placed.placement)
     return ReadLine(launch, task, placed.placement, report, planner.answer())

@@ -12,9 +12,8 @@ import numpy as np
 from placekit.exports.device_map import entry_of
 from placekit.language.runtimes.record import Launch, Placed, Runtime
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
-from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.model.served import Served
 
 _MOST_NUMBERS = 100_000
@@ -83,7 +82,7 @@ def _run(node: Any) -> dict[str, Any]:
     return {"".join(str(number if part is None else part) for part in parts): value for number in numbers}
 
 
-def read_device_map(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform) -> Placed:
+def read_device_map(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> Placed:
     """Return the plan of a map of accelerate, whose cards count in the order of the platform.
 
     Raises
@@ -93,7 +92,7 @@ def read_device_map(runtime: Runtime, launch: Launch, graph: OpGraph, platform: 
     UnsupportedProblemError
         Weights on a disk.
     """
-    mapped = _map_of(launch)
+    mapped, platform = _map_of(launch), problem.platform
     cards = [at for at, device in enumerate(platform.devices) if not device.is_host]
     host = next((at for at, device in enumerate(platform.devices) if device.is_host), None)
 
@@ -108,16 +107,16 @@ def read_device_map(runtime: Runtime, launch: Launch, graph: OpGraph, platform: 
             raise InvalidProblemError(f"{path!r}: {told!r}: devices are {', '.join(there)}")
         return cards[int(name)]
 
-    return _placed(runtime, graph, platform, {path: device_of(path, told) for path, told in mapped.items()})
+    return _placed(runtime, problem, {path: device_of(path, told) for path, told in mapped.items()})
 
 
-def read_affinities(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform) -> Placed:
+def read_affinities(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> Placed:
     """Return the plan of the affinities of HETERO.
 
     Raises `InvalidProblemError`: a device that is not there, or modules without an entry.
     """
     at_name: dict[str, int] = {}
-    for at, device in enumerate(platform.devices):
+    for at, device in enumerate(problem.platform.devices):
         at_name.setdefault(device.openvino or device.name, at)
     values = assigned("\n".join(launch.code)) or {}
     listed = str(values.get("device", "")).removeprefix("HETERO:").split(",")
@@ -125,7 +124,7 @@ def read_affinities(runtime: Runtime, launch: Launch, graph: OpGraph, platform: 
     for path, name in told:
         if str(name) not in at_name:
             raise InvalidProblemError(f"{path!r}: {name!r}: devices are {', '.join(at_name)}")
-    return _placed(runtime, graph, platform, {path: at_name[str(name)] for path, name in _map_of(launch).items()})
+    return _placed(runtime, problem, {path: at_name[str(name)] for path, name in _map_of(launch).items()})
 
 
 def _map_of(launch: Launch) -> Mapping[str, Any]:
@@ -137,8 +136,9 @@ def _map_of(launch: Launch) -> Mapping[str, Any]:
     return found
 
 
-def _placed(runtime: Runtime, graph: OpGraph, platform: Platform, device_of: Mapping[str, int]) -> Placed:
+def _placed(runtime: Runtime, problem: Problem[Any], device_of: Mapping[str, int]) -> Placed:
     """Return the plan of a map; ops outside of all modules are with what they read, or else with what follows."""
+    graph, platform = problem.graph, problem.platform
     place = [entry_of(name, device_of) for name in graph.op_names]
     held = graph.op_weight_bytes > 0
     lacking = next(

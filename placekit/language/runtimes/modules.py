@@ -65,6 +65,7 @@ OPENVINO = Runtime(
     typed=Typed(assigns=("device", "affinities")),
     exports="affinities",
     runs_programs=True,
+    has_any_type=True,
     not_searched=("parts of blocks on other devices", "tensor parallelism of its GPU plugin"),
 )
 
@@ -84,5 +85,6 @@ PLACEKIT = Runtime(
     typed=Typed(assigns=("device", "affinities")),
     exports="affinities",
     runs_programs=True,
+    has_any_type=True,
     not_searched=("parts of blocks on other devices",),
 )

@@ -16,6 +16,7 @@ from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.model.served import Served
 
 PHASES = ("prefill", "decode")
@@ -77,8 +78,8 @@ class Runtime(Rules):
     # share of memory that may be filled; all others are the writer's own
     options: Mapping[str, str]
     write: Callable[[Runtime, Placed], Launch]  # raises `UnsupportedProblemError`: a plan that it cannot be told
-    # the inverse of `write`: from a launch, the ops and the devices to the plan; None while there is none
-    read: Callable[[Runtime, Launch, OpGraph, Platform], Placed] | None
+    # the inverse of `write`: from a launch and the problem to the plan; None while there is none
+    read: Callable[[Runtime, Launch, Problem[Any]], Placed] | None
     # what a launch says of the cache, the sequences and the steps; None for the options of `planned`
     read_served: Callable[[Runtime, Launch], Served] | None = None
     typed: Typed = field(default_factory=Typed)  # how its lines are typed
@@ -150,7 +151,7 @@ _ASKED = {
     "program": "it has {model} where the model stands, or {start} where ranks are started, or is None for a library",
     "options": "it has the name of every option that is written, by what the option sets",
     "write": "it is a function from the record and a plan to a launch",
-    "read": "it is a function from the record, a launch, a graph and a platform to a plan, or None",
+    "read": "it is a function from the record, a launch and a problem to a plan, or None",
     "not_searched": "each is what the runtime can do and no plan tries",
     "phases": f"phases are {' and '.join(PHASES)}",
 }

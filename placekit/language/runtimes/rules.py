@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from placekit.cost_models.sheets.cards import KERNELS
+from placekit.cost_models.sheets.cards import KERNELS, WITHOUT_KERNELS, get_card, is_card
 from placekit.language.description import ModelDescription
 from placekit.language.graph import LOGIT_BYTES
 from placekit.model.errors import InvalidProblemError
@@ -57,6 +58,7 @@ class Rules:
     nodes: str | None = None  # words for how ranks start on several machines; None if one plan is for one machine
     has_buffers: bool = False  # True if it takes compute buffers by the rule of `placekit.language.gguf.buffers`
     has_rpc: bool = False  # True if its own servers lend it the devices of other machines
+    has_any_type: bool = False  # True if it computes all types of weights and caches on every card
     bench: str | None = None  # program whose published measurements predictions were compared with
 
     def __post_init__(self) -> None:
@@ -116,6 +118,16 @@ class Rules:
             left = pool.memory_bytes * (1 - DEFAULT_HEADROOM) - sum(of_runtime[name] for name in pool.devices)
             pools.append(replace(pool, memory_bytes=left))
         return machine.replace(devices=tuple(devices), pools=tuple(pools)), " and ".join(told)
+
+    def lacking(self, machine: Platform, types: Iterable[str]) -> dict[str, list[str]]:
+        """Return the cards that have no kernels for some types, by type; empty if the runtime computes any."""
+        named = {device: machine.spec_of_kind.get(device.kind, device.kind) for device in machine.devices}
+        return {
+            each: found for each in types
+            if not self.has_any_type and each in WITHOUT_KERNELS
+            and (found := [device.name for device, name in named.items() if not device.is_host and is_card(name)
+                           and get_card(name).architecture in WITHOUT_KERNELS[each]])
+        }  # fmt: skip
 
     def devices(self, platform: Platform) -> Platform:
         """Return the devices that the runtime can use.

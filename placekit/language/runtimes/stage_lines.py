@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,9 @@ from placekit.language.runtimes.record import Launch, Placed, Runtime, Start
 from placekit.language.runtimes.values import whole_number
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 
 
 def degree_of(runtime: Runtime, launch: Launch) -> int:
@@ -71,7 +72,7 @@ def _count(start: Start) -> int:
 
 
 def read_stages(
-    runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform, counts: Sequence[int], *,
+    runtime: Runtime, launch: Launch, problem: Problem[Any], counts: Sequence[int], *,
     replicas: int = 1, by_stage: bool = False,
 ) -> Placed:  # fmt: skip
     """Return the plan of stages with so many blocks each, on the ranks of a launch.
@@ -80,6 +81,7 @@ def read_stages(
     Raises `InvalidProblemError`: more ranks than devices, blocks that are not the model's, or ranks of a team that are
     none of the platform.
     """
+    graph, platform = problem.graph, problem.platform
     blocks, degree, stages = block_placement(graph), degree_of(runtime, launch), len(counts)
     if sum(counts) != blocks.num_blocks:
         raise InvalidProblemError(
@@ -111,13 +113,13 @@ def read_stages(
     return Placed(graph, platform, placement, runtime.served_by(launch))
 
 
-def read_server(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform) -> Placed:
+def read_server(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> Placed:
     """Return the stages of vLLM or SGLang.
 
     Raises `InvalidProblemError`: as `read_stages`, a list of blocks that does not add up, or a number that is none.
     """
     stages, replicas = _number(runtime, launch, "stages"), _number(runtime, launch, "replicas")
-    told, num_blocks = launch.environment.get(runtime.variable), block_placement(graph).num_blocks
+    told, num_blocks = launch.environment.get(runtime.variable), block_placement(problem.graph).num_blocks
     if told is None:
         counts, left = [num_blocks // stages] * stages, num_blocks % stages
         for at in range(left):
@@ -128,10 +130,10 @@ def read_server(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Plat
         counts = [int(each) for each in told.split(",")]
         if sum(counts) != num_blocks:
             raise InvalidProblemError(f"{runtime.variable}={told}: {sum(counts)} blocks; the model has {num_blocks}")
-    return read_stages(runtime, launch, graph, platform, counts, replicas=replicas)
+    return read_stages(runtime, launch, problem, counts, replicas=replicas)
 
 
-def read_tensorrt_llm(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform) -> Placed:
+def read_tensorrt_llm(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> Placed:
     """Return the stages of TensorRT-LLM, whose settings file counts where options are silent.
 
     Raises `InvalidProblemError`: as `read_stages`, or a list that is none of whole numbers.
@@ -144,20 +146,20 @@ def read_tensorrt_llm(runtime: Runtime, launch: Launch, graph: OpGraph, platform
         for word in (options[name], str(config[key]))
     ]  # fmt: skip
     told = Launch(runtime, launch.environment, (*launch.arguments, *more), starts=launch.starts)
-    stages, num_blocks = _number(runtime, told, "stages"), block_placement(graph).num_blocks
+    stages, num_blocks = _number(runtime, told, "stages"), block_placement(problem.graph).num_blocks
     each, left = divmod(num_blocks, stages)
     counts = config.get("pp_partition") or [each + (at < left) for at in range(stages)]
     if not isinstance(counts, list) or not all(type(count) is int for count in counts) or len(counts) != stages:
         raise InvalidProblemError(f"pp_partition: {counts}: it has the blocks of {stages} stages")
-    return read_stages(runtime, told, graph, platform, counts)
+    return read_stages(runtime, told, problem, counts)
 
 
-def read_megatron(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform) -> Placed:
+def read_megatron(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> Placed:
     """Return the stages of Megatron; ranks beyond one pipeline are replicas.
 
     Raises `InvalidProblemError`: as `read_stages`, or a layout that is none.
     """
-    stages, num_blocks = _number(runtime, launch, "stages"), block_placement(graph).num_blocks
+    stages, num_blocks = _number(runtime, launch, "stages"), block_placement(problem.graph).num_blocks
     layout = launch.values.get(runtime.options["layout"])
     if layout is None:
         if num_blocks % stages:
@@ -175,11 +177,11 @@ def read_megatron(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Pl
             )
         counts = [len(part.strip("EL")) for part in parts]
     pipeline = stages * degree_of(runtime, launch)
-    replicas = max(len(ranks_of(launch, platform)) // pipeline, 1) if launch.starts else 1
-    return read_stages(runtime, launch, graph, platform, counts, replicas=replicas, by_stage=True)
+    replicas = max(len(ranks_of(launch, problem.platform)) // pipeline, 1) if launch.starts else 1
+    return read_stages(runtime, launch, problem, counts, replicas=replicas, by_stage=True)
 
 
-def read_torchtitan(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform) -> Placed:
+def read_torchtitan(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> Placed:
     """Return the stages of torchtitan, by the modules of its settings file.
 
     Raises
@@ -193,7 +195,7 @@ def read_torchtitan(runtime: Runtime, launch: Launch, graph: OpGraph, platform: 
     stages = _number(runtime, launch, "stages")
     if parts is None and stages > 1:
         raise UnsupportedProblemError("torchtitan without module_fqns_per_model_part chooses stages by itself")
-    num_blocks = block_placement(graph).num_blocks
+    num_blocks = block_placement(problem.graph).num_blocks
     found = [[int(name[7:]) for name in part if re.fullmatch(r"layers\.\d+", name)] for part in parts or []]
     if parts is not None and [number for part in found for number in part] != list(range(num_blocks)):
         raise InvalidProblemError(
@@ -204,4 +206,4 @@ def read_torchtitan(runtime: Runtime, launch: Launch, graph: OpGraph, platform: 
         raise InvalidProblemError(f"module_fqns_per_model_part has {len(parts)} stages; the line has {stages}")
     counts = [len(part) for part in found] or [num_blocks]
     replicas = _number(runtime, launch, "replicas")
-    return read_stages(runtime, launch, graph, platform, counts, replicas=replicas, by_stage=True)
+    return read_stages(runtime, launch, problem, counts, replicas=replicas, by_stage=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from placekit.language.runtimes.record import Launch, Placed, Runtime, Typed
 from placekit.language.runtimes.values import whole_number
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.model.served import Served
 
 PRECISIONS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "q8_0": "int8", "q4_0": "int4"}
@@ -61,7 +61,7 @@ TYPED = Typed(
 """Names and values of ``common/arg.cpp``."""
 
 
-def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: Platform) -> Placed:
+def read_llama_cpp(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> Placed:
     """Return where llama.cpp puts the blocks of a model.
 
     Raises
@@ -71,8 +71,8 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
     UnsupportedProblemError
         A split that llama.cpp chooses by itself, or a rule that moves a part of an op.
     """
-    values = launch.values
-    options = runtime.options
+    values, options = launch.values, runtime.options
+    graph, platform, further = problem.graph, problem.platform, (problem.served or Served()).further_blocks
     if values.get(options["split_mode"], "layer") != "layer":
         raise UnsupportedProblemError(f"{options['split_mode']} {values[options['split_mode']]} is not read; layer is")
     host = next((at for at, device in enumerate(platform.devices) if device.is_host), None)
@@ -82,7 +82,7 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
         raise UnsupportedProblemError(
             f"without {options['blocks']} llama.cpp chooses it; llama-fit-params prints what it takes"
         )
-    layers = blocks.num_blocks + 1
+    layers = blocks.num_blocks + further + 1  # blocks of multi-token prediction are in the file, and have a place
     wanted = ALL_BLOCKS if offloaded in ("all", "-1") else whole_number(options["blocks"], offloaded)
     named = _named(options, values, platform, launch.environment)
     devices = _devices(options, values, named)
@@ -96,7 +96,7 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, graph: OpGraph, platform: P
     homes += [devices[bisect_right(shares, np.float32(np.float32(at) / np.float32(active)))] for at in range(active)]
     number = blocks.block_of_op
     front = homes[0] if host is None else host  # the embedding is in host memory, of which a platform may say nothing
-    inside = np.array(homes)[np.maximum(number, 0)]
+    inside = np.array(homes)[np.maximum(number, 0)]  # those of prediction follow, and are not placed
     place = np.where(number == BEFORE, front, np.where(number == BEHIND, homes[-1], inside))
     rules = _rules(options, values, named, host)
     if rules:

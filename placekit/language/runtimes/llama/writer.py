@@ -227,6 +227,7 @@ LLAMA_CPP = Runtime(
     kernels="llama.cpp",
     offload_tokens=32,
     overlaps_prompt=True,
+    has_any_type=True,
     has_buffers=True,
     has_rpc=True,
     bench="llama-bench",
