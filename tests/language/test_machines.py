@@ -27,6 +27,8 @@ from placekit.model.served import Served
 
 LINK = DirectLink(3e-5, 2.8e9, between_nodes=True)
 SIZES = {"n0": ("a100-40gb", 2), "n1": ("l4", 4), "n2": ("t4", 4)}
+GRAPH = model_step(describe_decoder(Decoder(6, 64, 128, 500, heads=4)), Phase("decode", 1, 1, 10.0)).graph
+NUMBERS = [int(name.split(".")[2]) if "layers" in name else 0 if "embed" in name else 5 for name in GRAPH.op_names]
 
 
 def rack(sizes: dict[str, tuple[str, int]]) -> Platform:
@@ -54,24 +56,31 @@ def test_machines_stand_in_an_order_that_the_runtime_has(runtime: str) -> None:
         assert counts[1:] == sorted(counts[1:])
 
 
-def test_an_order_that_no_runtime_has_is_refused() -> None:
-    """SGLang has as many ranks on every machine; what is here has two and four."""
-    uneven = rack({"n0": ("a100-40gb", 1), "n1": ("l4", 2)})
-    wishes = Wishes(serving=Serving(512, 128, sequences=4))
-    with pytest.raises(UnsupportedProblemError, match="sglang has as many ranks on every machine; the plan has n"):
-        pk.plan_serving("llama3-70b", uneven, "sglang", precision="int4", wishes=wishes)
+@pytest.mark.parametrize(
+    ("runtime", "stages", "told"),
+    [
+        ("sglang", [0, 1, 3], "sglang has as many ranks on every machine; the plan has a 2, b 1"),
+        ("megatron", [0, 2, 1], "megatron numbers ranks machine by machine; stages on 'a' are before and behind those"),
+        ("vllm", [0, 2, 3, 4], "machines with fewer cards before those with more; the plan has a 1, b 2, c 1"),
+        ("vllm", [1, 0, 2], "vllm on Ray takes the cards of a machine in the order of their numbers; the plan has a.1"),
+    ],
+)
+def test_an_order_that_the_runtime_has_not_is_refused(runtime: str, stages: list[int], told: str) -> None:
+    """With the rule that it breaks, and what the plan has."""
+    platform = rack({"a": ("l4", 2), "b": ("t4", 2), "c": ("l4", 1)})
+    at = np.array([stages[number * len(stages) // 6] for number in NUMBERS])
+    placement = pk.Placement(GRAPH.op_names, platform.device_names, at)
+    with pytest.raises(UnsupportedProblemError, match=told):
+        launch_of(runtime, GRAPH, platform, placement)
 
 
 def test_cards_are_numbered_on_their_machine() -> None:
     """Card 1 of the second machine is its number 1, whatever stands on the first."""
-    model = describe_decoder(Decoder(6, 64, 128, 500, heads=4))
-    graph = model_step(model, Phase("decode", 1, 1, 10.0)).graph
     platform = rack({"a": ("l4", 2), "b": ("t4", 3)})
     served = Served(cards=platform.device_names, nodes=tuple(str(each.node) for each in platform.devices))
-    numbers = [int(name.split(".")[2]) if "layers" in name else 0 if "embed" in name else 5 for name in graph.op_names]
-    at = np.array([[1, 1, 1, 4, 4, 4][number] for number in numbers])
-    placement = pk.Placement(graph.op_names, platform.device_names, at)
-    told = launch_of("sglang", graph, platform, placement, served)
+    at = np.array([[1, 1, 1, 4, 4, 4][number] for number in NUMBERS])
+    placement = pk.Placement(GRAPH.op_names, platform.device_names, at)
+    told = launch_of("sglang", GRAPH, platform, placement, served)
     assert [dict(start.environment) for start in told.starts] == [
         {"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": "2"}
     ]  # fmt: skip
@@ -82,12 +91,9 @@ def test_cards_are_numbered_on_their_machine() -> None:
 def test_torchrun_has_the_ranks_of_the_lines(tmp_path: Path) -> None:
     """Two lines, started here as two machines: rank by rank the devices are those of the plan."""
     pytest.importorskip("torch")
-    model = describe_decoder(Decoder(6, 64, 128, 500, heads=4))
-    graph = model_step(model, Phase("decode", 1, 1, 10.0)).graph
     platform = rack({"a": ("l4", 1), "b": ("t4", 2)})
-    numbers = [int(name.split(".")[2]) if "layers" in name else 0 if "embed" in name else 5 for name in graph.op_names]
-    placement = pk.Placement(graph.op_names, platform.device_names, np.array(numbers) // 2)
-    told = launch_of("megatron", graph, platform, placement)
+    placement = pk.Placement(GRAPH.op_names, platform.device_names, np.array(NUMBERS) // 2)
+    told = launch_of("megatron", GRAPH, platform, placement)
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         port = asked.getsockname()[1]
