@@ -158,10 +158,10 @@ class ChainPlan:
         return Placement(*names, at[chain.block_of_op], team_of_device=teams)
 
 
-def chain_plan(problem: Problem[Any], first_kind: str | None = None) -> ChainPlan | None:
+def chain_plan(problem: Problem[Any], first_kind: str | None = None, *, breaks_ties: bool = True) -> ChainPlan | None:
     """Return the best plan of a problem that `Chain` supports; None if there is none.
 
-    With `first_kind` the first card of the chain is of that kind.
+    With `first_kind` the first card of the chain is of that kind. Unless it `breaks_ties`, it is any of the best plans.
     """
     chain = chain_of(problem)
     loads = problem.objective.loads(problem)
@@ -181,17 +181,23 @@ def chain_plan(problem: Problem[Any], first_kind: str | None = None) -> ChainPla
         sizes = [len(group) for group in groups]
         linked = best_linked_chain(sorts, sizes, crossings(problem, chain, groups), is_sum=loads.is_total, lead=lead)
         return None if linked is None else ChainPlan(*linked, sorts, groups, loads.is_total)
-    return _planned(sorts, groups, is_sum=loads.is_total, lead=lead)
+    return _planned(sorts, groups, is_sum=loads.is_total, lead=lead, breaks_ties=breaks_ties)
 
 
 def _planned(
-    sorts: Sequence[StageSort], groups: Sequence[tuple[int, ...]], *, is_sum: bool, lead: Lead | None = None
+    sorts: Sequence[StageSort],
+    groups: Sequence[tuple[int, ...]],
+    *,
+    is_sum: bool,
+    lead: Lead | None = None,
+    breaks_ties: bool = True,
 ) -> ChainPlan | None:
     sizes = [len(group) for group in groups]
     found = best_chain(sorts, sizes, len(sorts[0].cost_s) - 1, is_sum=is_sum, lead=lead)
     if found is None:
         return None
-    return ChainPlan(found[0], prefer(sorts, sizes, found, is_sum=is_sum, lead=lead), sorts, groups, is_sum)
+    stages = prefer(sorts, sizes, found, is_sum=is_sum, lead=lead) if breaks_ties else found[1]
+    return ChainPlan(found[0], stages, sorts, groups, is_sum)
 
 
 def is_feasible_chain(problem: Problem[Any]) -> bool:

@@ -47,9 +47,14 @@ def hosted_ops(task: LanguageTask, num_blocks: int) -> NDArray[np.bool_]:
     return found
 
 
-def with_hosted_experts(task: LanguageTask, num_blocks: int) -> LanguageTask | None:
-    """Return the task whose first blocks have their feed-forward on the host; None if the host lacks memory for it."""
-    hosted = hosted_ops(task, num_blocks)
+def with_hosted_experts(
+    task: LanguageTask, num_blocks: int, hosted: NDArray[np.bool_] | None = None
+) -> LanguageTask | None:
+    """Return the task whose first blocks have their feed-forward on the host; None if the host lacks memory for it.
+
+    `hosted` are their `hosted_ops`, where they are known.
+    """
+    hosted = hosted_ops(task, num_blocks) if hosted is None else hosted
     problem, platform = task.problem, task.problem.platform
     host = next(device for device in platform.devices if device.is_host)
     held = float(task.weight_bytes[hosted].sum())
@@ -177,14 +182,14 @@ def hosting_cases(task: LanguageTask) -> Iterator[LanguageTask]:
         return
     if Chain().supports(problem) is not None:
         return
-    number = block_numbers(problem.graph)[hosted_ops(task, len(task.description.blocks))]
+    number, hosted_by_all = block_numbers(problem.graph), hosted_ops(task, len(task.description.blocks))
     best: tuple[float, LanguageTask] | None = None
     largest: LanguageTask | None = None
-    for count in sorted(set((number + 1).tolist())):
-        hosted = with_hosted_experts(task, count)
+    for count in sorted(set((number[hosted_by_all] + 1).tolist())):
+        hosted = with_hosted_experts(task, count, hosted_by_all & (number < count))
         if hosted is None:
             break
-        found = chain_plan(hosted.problem, hosted.first_kind)
+        found = chain_plan(hosted.problem, hosted.first_kind, breaks_ties=False)
         if found is not None:
             largest = hosted
             if best is None or found.value < best[0]:
