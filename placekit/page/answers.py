@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from placekit.language.commands.answer_parts import verdict_text
 from placekit.language.planning.answer import Answer
-from placekit.language.planning.plan import ServingPlan, first_card
+from placekit.language.planning.plan import first_card
 from placekit.language.planning.planner import plan_serving
 from placekit.language.planning.question import Search
 from placekit.language.planning.read_line import read_line
@@ -43,35 +45,36 @@ class Answers:
         self._lock = threading.Lock()
 
     def answer(self, document: Any, gone: threading.Event) -> dict[str, Any]:
-        """Return the best plan of a question; what its ``split`` or its ``line`` delivers, if it has one."""
+        """Return the best plan of a question, or what its ``split`` or its ``line`` delivers.
+
+        With ``compares`` the plan is also compared with the runtime's own choice and with fewer cards.
+        """
         more = dict(document) if isinstance(document, dict) else {}
-        split, line = more.pop("split", None), more.pop("line", None)
+        split, line, compares = more.pop("split", None), more.pop("line", None), bool(more.pop("compares", False))
         question = Question.of(more if isinstance(document, dict) else document)
         try:
             with wanted_while(lambda: not gone.is_set()):
                 if line is not None:
                     return self._line(question, line)
-                return self._plan(question) if split is None else self._split(question, split)
+                return self._plan(question, compares=compares) if split is None else self._split(question, split)
         except StoppedError:
             raise GoneError from None
 
-    def _plan(self, question: Question) -> dict[str, Any]:
-        answer = self._answer(question)
-        plan, result = answer.plan, answer.result
+    def _plan(self, question: Question, *, compares: bool) -> dict[str, Any]:
+        answer = self._answer(question, compares=compares)
+        plan, placement = answer.plan, answer.result.placement
         told = {
-            "verdict": _verdict(answer),
-            "status": str(result.status),
-            "model": answer.model.called,
+            "verdict": verdict_text(answer).plain,
+            "status": str(answer.result.status),
             "launch": list(answer.launch),
             "command": question.command,
             "python": question.python,
-            "context": plan.task.serving.context,
-            "longest": None if plan.report is None else _room(plan),
-            "limit": None if plan.task.description is None else plan.task.description.trained_tokens,
+            "context": asdict(answer.context),
+            "rivals": [each.to_dict(plan) for each in answer.rivals],
         }
-        if result.placement is None or plan.report is None:
-            return told | {"needed": float(plan.task.problem.costs.op_memory_bytes.sum())}
-        return told | _delivered(answer, plan.task, plan.report, result.placement)
+        if placement is None or plan.report is None:
+            return told
+        return told | _delivered(answer, plan.task, plan.report, placement)
 
     def _split(self, question: Question, devices: Any) -> dict[str, Any]:
         """Return what a split delivers that gives every block a device, by its index."""
@@ -111,12 +114,13 @@ class Answers:
         told = _delivered(read.best, read.task, read.report, read.placement)
         return told | {"gain": read.gain, "runtime": read.launch.runtime.name, "launch": list(read.best.launch)}
 
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: Question, *, compares: bool = False) -> Answer:
         with self._lock:
-            if question in self._kept:
-                self._kept.move_to_end(question)
-                return self._kept[question]
-        given, platform, wishes = question.given(self._dropped), question.platform, question.wishes
+            kept = self._kept.get(question)
+        if kept is not None and (kept.rivals or not compares):
+            return kept
+        given, platform = question.given(self._dropped), question.platform
+        wishes = replace(question.wishes, compares=compares)
         with blamed_on("cards"):
             answer = plan_serving(given, platform, question.runtime or None, wishes=wishes, search=SEARCH)
         if not is_wanted():
@@ -126,11 +130,6 @@ class Answers:
             while len(self._kept) > MAX_ANSWERS:
                 self._kept.popitem(last=False)
         return answer
-
-
-def _verdict(answer: Answer) -> str:
-    told = answer.result.verdict
-    return told.sentence if told is not None else str(answer.result.status)
 
 
 def _task_for(answer: Answer, placement: Placement) -> LanguageTask:
@@ -160,8 +159,15 @@ def _delivered(answer: Answer, task: LanguageTask, report: ServingReport, placem
             "device": name, "is_host": device.is_host, "weights": used[0], "cache": used[1], "buffers": used[2],
             "limit": limit, "total": total.get(name), "free": None if limit is None else limit - sum(used),
         })  # fmt: skip
+    factors = {what: each.factor for what, each in answer.speeds.items()}
+    rates = {"prompt": report.prompt_tokens_per_s, "generated": report.generated_tokens_per_s}
     return {
-        "speeds": _speeds(answer, task, report),
+        "speeds": {
+            what: {"rate": rate, "least": factor and rate / factor, "most": factor and rate * factor}
+            for what, rate in rates.items()
+            if rate is not None
+            for factor in (factors.get(what),)
+        },
         "tokens_per_s": report.tokens_per_s,
         "blocks": blocks,
         "teams": [list(device.member_names) for device in devices],
@@ -169,29 +175,3 @@ def _delivered(answer: Answer, task: LanguageTask, report: ServingReport, placem
         "hosted": f"{task.hosted_layers} of {task.hosted_blocks} blocks" if task.hosted_blocks else "",
         "loads": all(each["free"] is None or each["free"] > -1 for each in memory),
     }
-
-
-def _speeds(answer: Answer, task: LanguageTask, report: ServingReport) -> dict[str, dict[str, float | None]]:
-    """Return tokens per second of prompt and generation, with their range where measurements give one."""
-    factors = {what: each.factor for what, each in answer.speeds.items()}
-    sequences = task.serving.batch
-    rates = {
-        "prompt": report.time_to_first_token_s and sequences * task.serving.prompt / report.time_to_first_token_s,
-        "generated": report.time_per_token_s and sequences / report.time_per_token_s,
-    }
-    return {
-        what: {
-            "rate": rate,
-            "least": rate / factor if (factor := factors.get(what)) else None,
-            "most": rate * factor if factor else None,
-        }
-        for what, rate in rates.items()
-        if rate
-    }
-
-
-def _room(plan: ServingPlan) -> int:
-    """Return the longest context for which the devices of a plan have room as they are."""
-    from placekit.language.planning.context import _room as room
-
-    return room(plan)

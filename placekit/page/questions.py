@@ -96,7 +96,7 @@ class Question(BaseModel):
         with blamed_on("context"):
             serving = Serving(self.prompt, self.generated, self.context, self.sequences)  # type: ignore[arg-type]  # None: default
         with blamed_on("goal"):
-            return Wishes(serving=serving, goal=self.goal or None, cache_precision=self.cache_precision, compares=False)  # type: ignore[arg-type]  # checked
+            return Wishes(serving=serving, goal=self.goal or None, cache_precision=self.cache_precision)  # type: ignore[arg-type]  # checked
 
     def given(self, dropped: DroppedModels) -> GivenModel:
         """Return the model: one that was dropped, or one of the table. A name is never that of a file."""

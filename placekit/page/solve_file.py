@@ -23,6 +23,7 @@ from placekit.cli.inputs.machine_line import CardsOptions
 from placekit.cli.inputs.objectives import ObjectiveChoice
 from placekit.cli.inputs.platforms import PlatformChoice
 from placekit.cli.inputs.task import Task, TaskOptions, read_task
+from placekit.cli.output.verdicts import verdict_lines
 from placekit.io.files.detect import kind_of_file
 from placekit.io.visible import visible
 from placekit.model.errors import InvalidProblemError, PlacekitError
@@ -81,11 +82,12 @@ def solved(asked: dict[str, Any], out: TextIO) -> dict[str, Any]:
 
 
 def _told(task: Task, result: Result, path: Path, name: str) -> dict[str, Any]:
+    parts = report(task, result, verdict_lines(result.verdict, task.problem), {}, details=True)
     answer = {
         "verdict": str(result.status) if result.verdict is None else result.verdict.sentence,
-        "text": _text(list(report(task, result, {}))).replace(str(path), name),
+        "text": _text(list(parts)).replace(str(path), name),
         "status": str(result.status), "best": result.objective, "bound": result.lower_bound,
-        "seconds": result.runtime_s, "result": result.to_dict(),
+        "seconds": result.runtime_s,
     }  # fmt: skip
     graph, placement = task.problem.graph, result.placement
     if placement is None or graph.num_ops > MAX_DRAWN:
@@ -126,6 +128,8 @@ def main() -> None:
         except (PlacekitError, MemoryError) as error:
             told = one_line(error).replace(asked["file"], asked["name"])
             _tell(out, {"error": told or "out of memory", "field": "file"})
+        except Exception as error:  # also a bug is told to the page
+            _tell(out, {"error": f"this is a bug of placekit: {type(error).__name__}: {error}", "field": "file"})
         out.flush()
         os._exit(0)  # without waiting for threads of native solvers
 

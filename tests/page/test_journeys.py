@@ -245,10 +245,11 @@ def test_an_unknown_card_is_told_beside_the_cards(opened: Open) -> None:
 
 
 def test_without_room_the_page_says_what_is_needed(opened: Open) -> None:
-    """No line, no picture, and the bytes that weights and cache take."""
+    """No line, no picture, and what weights and cache take."""
     page = opened("#model=llama3-70b&precision=f16&cards=RTX+3060&runtime=llama.cpp")
     answered(page)
-    assert re.search(r"Needed\s+13\d GiB", page.inner_text("#numbers"))
+    told = page.inner_text("#verdict")
+    assert re.match(r"llama3-70b does not fit: weights and cache 13\d GiB; there are .* lack\.", told), told
     assert page.is_hidden("#launch-box")
     assert page.is_hidden("#picture")
 
@@ -260,6 +261,9 @@ def test_tables_of_precisions_and_of_cards(opened: Open) -> None:
     page.click("#precisions summary")
     page.wait_for_selector("#precisions tbody tr:nth-child(6)")
     assert re.findall(r"^(\w+)\t", page.inner_text("#precisions tbody"), re.MULTILINE)[:2] == ["f32", "bf16"]
+    page.click("#rivals summary")
+    page.wait_for_selector("#rivals tbody tr:nth-child(2)")
+    assert re.search(r"own choice \(--fit\)\t1\.\d\dx", page.inner_text("#rivals tbody"))
     page.click("#what-if summary")
     page.wait_for_selector("#what-if tbody tr:nth-child(4)")
     assert "one RTX 4090 less\t0." in page.inner_text("#what-if tbody")
@@ -384,7 +388,7 @@ def test_axe_finds_nothing(opened: Open, axe: str, width: int, tmp_path: Path, d
     """With everything open and an error told, on both halves; nothing is wider than the window."""
     page = opened(width=width)
     answered(page)
-    for each in ("precisions", "what-if", "paste", "same"):
+    for each in ("rivals", "precisions", "what-if", "paste", "same"):
         page.click(f"#{each} summary")
     page.click("#form .more summary")
     page.wait_for_selector("#what-if tbody tr:nth-child(4)")

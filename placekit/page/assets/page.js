@@ -81,8 +81,10 @@ function unblame() {
 
 // ---------------------------------------------------------------- the question: form and address
 
+const cardText = (list) => list.filter(([, count]) => count).map(([name, count]) => count > 1 ? `${count}x ${name}` : name).join(", ");
+
 function question() {
-  const asked = { cards: cards.map(([name, count]) => count > 1 ? `${count}x ${name}` : name).join(", ") };
+  const asked = { cards: cardText(cards) };
   for (const name of FIELDS) {
     const value = $(name).value.trim();
     if (value) asked[name] = NUMBERS.includes(name) ? Number(value) : value;
@@ -184,24 +186,25 @@ function showAnswer() {
   for (const name of ["launch", "command", "python"]) $(name).textContent = [best[name]].flat().join("\n");
   const told = [["Prompt", "prompt"], ["Generated", "generated"]].filter(([, what]) => speedOf(best, what)).map(([name, what]) =>
     [name, `${rate(speedOf(best, what))} tokens/s`, best.speeds[what].least ? `two of three times ${range(best.speeds[what])}` : "no range: nothing like this was measured"]);
-  if (best.longest) told.push(["Longest context", `${best.longest.toLocaleString("en")} tokens`, best.limit ? `the model's own limit: ${best.limit.toLocaleString("en")}` : "on these devices as planned"]);
-  if (best.needed) told.push(["Needed", gib(best.needed), "weights and cache"]);
+  const { longest, limit } = best.context;
+  if (longest) told.push(["Longest context", `${longest.toLocaleString("en")} tokens`, longest === limit ? "the model's own limit" : "on these devices as planned"]);
   $("numbers").replaceChildren(...told.map(([name, value, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, more)))));
   showSlider();
   $("picture").hidden = !best.blocks;
   if (best.blocks) showPicture(best);
-  for (const id of ["precisions", "what-if"]) if ($(id).open) tables[id]();
+  for (const id of Object.keys(tables)) if ($(id).open) tables[id]();
 }
 
 let steps = [];
 function showSlider() {
-  const most = Math.max(best.limit ?? 2 ** 17, best.context, best.longest ?? 0);
+  const { planned, longest, limit } = best.context;
+  const most = Math.max(limit ?? 2 ** 17, planned, longest ?? 0);
   steps = [];
   for (let step = 1024; step < most; step *= 2) steps.push(step, 1.5 * step);
-  steps = [...new Set([...steps, best.context, most])].filter((each) => each <= most).sort((a, b) => a - b);
+  steps = [...new Set([...steps, planned, most])].filter((each) => each <= most).sort((a, b) => a - b);
   $("slider").max = steps.length - 1;
-  $("slider").value = steps.indexOf(best.context);
-  showContext(best.context);
+  $("slider").value = steps.indexOf(planned);
+  showContext(planned);
 }
 function showContext(tokens) {
   $("slider-value").textContent = tokens.toLocaleString("en");
@@ -326,7 +329,7 @@ async function compare(id, first, cases) { // asks one question after the other,
       if (!(error instanceof Failed)) return;
       told = { error: error.message };
     }
-    rows.push([name, told.error ?? ratio(told), ...speeds(told), told.longest?.toLocaleString("en") ?? "-"]);
+    rows.push([name, told.error ?? ratio(told), ...speeds(told), told.context?.longest?.toLocaleString("en") ?? "-"]);
     $(id).lastElementChild.replaceChildren(table($(id).firstElementChild.textContent, [first, "against this", "prompt tokens/s", "generated tokens/s", "longest context"], rows));
   }
 }
@@ -334,9 +337,15 @@ const tables = {
   precisions: later(() => $("precision").disabled ? $("precisions").lastElementChild.replaceChildren("The file has its own precision.")
     : compare("precisions", "precision", known.precision.map((each) => [each, { precision: each }])), 400),
   "what-if": later(() => {
-    const text = (list) => ({ cards: list.filter(([, count]) => count).map(([name, count]) => count > 1 ? `${count}x ${name}` : name).join(", ") });
-    const other = (at, by) => text(cards.map(([name, count], each) => [name, count + (each === at ? by : 0)]));
+    const other = (at, by) => ({ cards: cardText(cards.map(([name, count], each) => [name, count + (each === at ? by : 0)])) });
     compare("what-if", "machine", cards.flatMap(([name], at) => [[`one ${name} more`, other(at, 1)], [`one ${name} less`, other(at, -1)]]));
+  }, 400),
+  rivals: later(async () => {
+    const told = await send("plan", JSON.stringify({ ...question(), compares: true })).catch(() => ({ rivals: [] }));
+    if (told.rivals.length) $("verdict").textContent = told.verdict;
+    const rows = told.rivals.map((each) => [`${each.kind} (${each.how})`, each.gain ? `${each.gain.toFixed(2)}x` : "does not fit",
+      ...[each.prompt_tokens_per_s, each.generated_tokens_per_s].map((speed) => speed ? rate(speed) : "-")]);
+    $("rivals").lastElementChild.replaceChildren(table("What the plan beats", ["instead of the plan", "gain of the plan", "prompt tokens/s", "generated tokens/s"], rows));
   }, 400),
 };
 
