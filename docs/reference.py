@@ -1,11 +1,10 @@
-"""Writes docs/reference/api.md: every name of `import placekit as pk` with the first line of its docstring."""
+"""Writes docs/reference/api.md: every name of `import placekit as pk`, functions with their parameters."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from pathlib import Path
-from typing import Any
 
 import placekit as pk
 
@@ -128,17 +127,19 @@ _MEMBERS = "\n    options:\n      show_root_heading: false\n      members_order:
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page: names with their calls, by heading."""
     parts = [HEAD]
     for heading, names in SECTIONS.items():
-        parts += [f"## {heading}", *(f"- `{name}`: {first_line(getattr(pk, name))}" for name in names), ""]
+        parts += [f"## {heading}", *(f"- `{call_of(name)}`" for name in names), ""]
     return "\n".join(parts)
 
 
-def first_line(value: Any) -> str:
-    """Return what the first line of a docstring begins with: the words up to a stop."""
-    line = (inspect.getdoc(value) or "").partition("\n")[0].rstrip(".").replace("``", "`")
-    return re.split(r"[.:;,] ", line)[0]
+def call_of(name: str) -> str:
+    """Return how a name is called: a function with its parameters, anything else by its name."""
+    value = getattr(pk, name)
+    if not inspect.isfunction(value):
+        return name
+    return f"{name}({', '.join(inspect.signature(value).parameters)})"
 
 
 def path_of(name: str) -> str:
@@ -151,7 +152,7 @@ def with_docstrings(text: str) -> str:
     """Return the page for the site: a directive of mkdocstrings in the place of each name."""
     lines = []
     for line in text.splitlines():
-        name = line.removeprefix("- `").partition("`")[0] if line.startswith("- `") else ""
+        name = re.split(r"[`(]", line.removeprefix("- `"))[0] if line.startswith("- `") else ""
         lines.append(f"\n::: {path_of(name)}{_MEMBERS * inspect.ismodule(getattr(pk, name))}\n" if name else line)
     return "\n".join(lines)
 

@@ -129,7 +129,7 @@ def test_methods_of_the_registry_are_in_the_table() -> None:
 
 
 def test_the_reference_has_every_public_name() -> None:
-    """The page about Python is what `make rooms` writes: all names of `placekit.__all__` with their first lines."""
+    """The page about Python is what `make rooms` writes: all names of `placekit.__all__`."""
     import placekit as pk
 
     spec = spec_from_file_location("reference", DOCS / "reference.py")
