@@ -1,7 +1,8 @@
 """Description of a language model from the configuration that transformers reads.
 
-The model class of transformers, built on torch's meta device, has every module, shape, tied weight and list of blocks
-of any family, without weights. What a block keeps of a sequence follows from its modules and from the configuration:
+Families that are known have an outline of their modules: :mod:`placekit.language.config.families`. For others the model
+class of transformers, built on torch's meta device, has every module, shape, tied weight and list of blocks, without
+weights. What a block keeps of a sequence follows from its modules and from the configuration:
 :mod:`placekit.language.config.modules`.
 """
 
@@ -18,7 +19,9 @@ from typing import Any
 from placekit.io.needs import require
 from placekit.io.reading import no_such_file
 from placekit.language.config.description_cache import cached_description
+from placekit.language.config.families import outlined
 from placekit.language.config.modules import BlockReader, leaves_of
+from placekit.language.config.published import published
 from placekit.language.config.stored import Group, scaled_to_files, stored_bytes
 from placekit.language.description import PREDICTING, Block, ModelDescription, Part
 from placekit.language.precision import precision_of
@@ -65,11 +68,21 @@ def read_config(path: Path, precision: str | None = None) -> ModelDescription:
     if path.name == CONFIG:
         values = _with_side_file(path.parent, values)
     in_files = stored_bytes(path.parent) if precision is None and path.name == CONFIG else None
+    if (known := outlined(values)) is not None:
+        return _describe(path, values, precision, name, in_files, (known, known.config))
     stored = None if in_files is None else [sorted(in_files[0].items()), in_files[1]]
     return cached_description(
         {"config": values, "name": name, "precision": precision, "stored": stored},
-        lambda: _describe(path, values, precision, name, in_files),
+        lambda: _describe(path, values, precision, name, in_files, _built(path, values)),
     )
+
+
+def describe_published(name: str, precision: str | None = None) -> ModelDescription:
+    """Return the description of a model of `placekit.language.config.published`, by its name there."""
+    values = dict(published()[name])
+    model = outlined(values)
+    assert model is not None  # a test reads them all
+    return _describe(Path(name), values, precision, name, None, (model, model.config))
 
 
 def _built(path: Path, values: dict[str, Any]) -> tuple[Any, Any]:
@@ -158,15 +171,19 @@ def _model_class(path: Path, config: Any, values: Mapping[str, Any]) -> Any:
     raise InvalidFileError(f"{path}: {wanted or kind} is no model that generates text")
 
 
+def _require_layers(path: Path, text: Any) -> None:
+    layers = getattr(text, "num_hidden_layers", None)
+    if isinstance(layers, int) and not 1 <= layers <= MAX_BLOCKS:
+        raise InvalidFileError(f"{path}: num_hidden_layers is {layers}; it must be at least 1 and at most {MAX_BLOCKS}")
+
+
 def _meta_model(path: Path, config: Any, values: Mapping[str, Any]) -> Any:
     """Return the model on the meta device."""
     import torch
     from transformers import initialization
 
     text = config.get_text_config(decoder=True)
-    layers = getattr(text, "num_hidden_layers", None)
-    if isinstance(layers, int) and not 1 <= layers <= MAX_BLOCKS:
-        raise InvalidFileError(f"{path}: num_hidden_layers is {layers}; it must be at least 1 and at most {MAX_BLOCKS}")
+    _require_layers(path, text)
     kind = _model_class(path, config, values)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -194,8 +211,10 @@ def _describe(
     precision: str | None,
     name: str,
     in_files: tuple[dict[Group, float], str] | None,
+    built: tuple[Any, Any],
 ) -> ModelDescription:
-    model, text = _built(path, values)
+    model, text = built
+    _require_layers(path, text)
     stack = _stack(path, model, text)
     bytes_of, stored = _storage(path, values, precision, model, is_guess=in_files is not None)
     if in_files is not None:
@@ -232,7 +251,8 @@ def _trained_tokens(text: Any) -> int | None:
     most = _told(text, "max_position_embeddings")
     stretched = getattr(text, "rope_scaling", None) or getattr(text, "rope_parameters", None) or {}
     factor = stretched.get("factor")
-    if not isinstance(factor, int | float) or not most:
+    is_counted = stretched.get("rope_type", stretched.get("type")) in ("llama3", "longrope", "su")  # in `most` already
+    if not isinstance(factor, int | float) or not most or is_counted:
         return most or None
     return max(most, int(factor * (_told(stretched, "original_max_position_embeddings") or most)))
 

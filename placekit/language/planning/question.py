@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from placekit.cost_models.analytic import Analytic
+from placekit.language.config.published import published, published_name
 from placekit.language.decoder import Decoder
 from placekit.language.description import ModelDescription
 from placekit.language.from_numbers import describe_decoder
@@ -52,7 +53,9 @@ class GivenModel:
     ) -> GivenModel:
         """Return the model of a name, a file or a folder; see `placekit.language.read.read_description`."""
         if not is_program(name):
-            return cls(name or "MODEL", read_description(name, numbers, precision))
+            described = read_description(name, numbers, precision)
+            known = published().get(described.name) if published_name(name) == described.name else None
+            return cls(str(known["_name_or_path"]) if known else name or "MODEL", described)
         if numbers or precision is not None:
             given = "precision" if precision is not None else next(iter(numbers or {})).replace("_", "-")
             raise InvalidProblemError(f"--{given} goes with numbers of a model; {name} has its own")
