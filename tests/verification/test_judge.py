@@ -83,6 +83,19 @@ def test_upward_ranks_count_transfers() -> None:
     assert _scores_agree(problem, [0, 0, 1]) == 6  # 1 + 4 + 1: the work of 3 s goes on meanwhile; behind it 9 s
 
 
+def test_upward_ranks_count_direct_links() -> None:
+    """The same over a link of 1.5 s: 3.5 s from the second op on, and 3 s of the first."""
+    graph = pk.OpGraph.from_edges(["work", "send", "after"], [("send", "after")])
+    platform = pk.Platform.of(cpu=2)
+    platform = pk.Platform(platform.devices, platform.links, (pk.DirectLink(1.5, 1e9),))
+    names, times = platform.direct_link_names, np.array([[3.0], [1.0], [1.0]])
+    costs = pk.CostTable(
+        ("cpu",), times, np.array([[9.0]]), np.zeros(3), direct_links=names, direct_time_s=np.array([[1.5]])
+    )
+    problem = pk.Problem(graph, platform, costs, Makespan(order="upward-rank"), pk.Contiguity.NONE)
+    assert _scores_agree(problem, [0, 0, 1]) == 4
+
+
 def test_ops_are_ready_in_the_order_of_sums_in_double_precision() -> None:
     """0.1 + 0.2 is later than 0.3: what waits for that goes second, though its position is the first."""
     graph = pk.OpGraph.from_edges(

@@ -177,8 +177,8 @@ def test_memory_may_be_met_as_nearly_as_the_judge_allows() -> None:
         assert runs_below(ExactProblem.of(line([5e12, 5e12 + above], 1e13, 1)), None) is fits
 
 
-def test_seven_devices_of_two_kinds_take_an_op_each() -> None:
-    """What is left for devices that are not used yet is counted for both kinds."""
+def test_capacity_of_unused_devices_is_counted() -> None:
+    """Seven ops in a line on devices of two or three kinds, which take an op each, three, or one or two."""
     names = [f"op{at}" for at in range(7)]
     graph = pk.OpGraph.from_edges(names, list(pairwise(names)))
     costs = pk.CostTable(("p", "q"), np.ones((7, 2)), np.zeros((6, 2)), np.zeros(7))
@@ -189,6 +189,10 @@ def test_seven_devices_of_two_kinds_take_an_op_each() -> None:
     six = replace(costs, op_time_s=np.ones((7, 2)), op_memory_bytes=np.array([1.0] * 6 + [0.0]))
     small = problem.replace(costs=six, platform=pk.Platform.of(p=2, q=1, memory_bytes={"q": 1.0}))
     assert reaches_below(ExactProblem.of(small), Fraction(5, 2)) is False  # two, two and one, and what has no bytes
-    for case, best in ((problem, 1), (slow, 3)):
+    able = np.array([[False, False, True]] + [[True, True, False]] * 6)  # the third kind begins
+    three = np.array([[1.0, 0.5, 1.0]] * 7)
+    times = pk.CostTable(("p", "q", "r"), three, np.zeros((6, 3)), np.zeros(7), supported=able)
+    third = problem.replace(costs=times, platform=pk.Platform.of(p=2, q=2, r=1))
+    for case, best in ((problem, 1), (slow, 3), (third, 1)):
         assert reaches_below(ExactProblem.of(case), Fraction(best)) is False
         assert reaches_below(ExactProblem.of(case), Fraction(best) + Fraction(1, 10**9)) is True
