@@ -35,6 +35,7 @@ NOT_RUN = {
     r"solve problem.json --objective shared-bus": "needs the plugin of examples/plugin (tests/test_plugins.py)",
     r"report benchmarks/rows/": "tests/benchmarks/test_named_tables.py compares its table with the page",
     r"learn .* --reward measured": "times 200 placements",
+    r"page$": "answers until Ctrl-C (tests/page)",
     r"bench (?!quick)": "takes minutes to an hour, or needs files of others",
     r"report (results|predictions|verdicts)/ --table": "reads rows of a suite that does not run here, or not in full",
 }
@@ -91,6 +92,8 @@ def write_readers_files() -> None:
     Path("join.problem.json").write_text(problem)
     snippet = next(text for kind, text in BLOCK.findall((ROOT / "docs/own_graph.md").read_text()) if kind == "python")
     exec(compile(snippet.partition("problem =")[0], "own_graph.md", "exec"), {})
+    (questions,) = (text for kind, text in BLOCK.findall((ROOT / "docs/page.md").read_text()) if kind == "json")
+    Path("questions.json").write_text(questions)
     Path("bert.json").write_text(json.dumps(piper_to_dict(random_training_problem(np.random.default_rng(0)))))
 
 
