@@ -78,7 +78,8 @@ def plans() -> Iterator[tuple[Problem[Any], pk.Placement]]:
     at = placement_of(told, [1, 2]).device_of_op.copy()
     at[[op for op, name in enumerate(GRAPH.op_names) if name.endswith("_exps")]] = 0
     yield told, pk.Placement.of(told, at)
-    hosted = problem_of(pk.Platform.of(cpu=1, rtx4090=1, host="cpu"), replace(SERVED, hosted_blocks=2))
+    desktop = pk.Platform.of(cpu=1, rtx4090=1, host="cpu").replace(spec_of_kind={"cpu": "ryzen-9-7950x"})
+    hosted = problem_of(desktop, replace(SERVED, hosted_blocks=2))
     yield hosted, placement_of(hosted, [1])
     dense = hosted.replace(served=replace(SERVED, hosted_blocks=2, hosts_dense=True))
     yield dense, placement_of(dense, [1])

@@ -145,7 +145,7 @@ def test_the_cache_goes_to_the_host() -> None:
     limits = [each.limit_bytes for each in plan.report.memory]
     assert limits[0] == pytest.approx(0.9 * 64e9)
     assert plan.report.most_sequences == int((0.9 * 64e9 - plan.report.memory[0].weight_bytes) / of_one)
-    assert found.launch[0].endswith("-nkvo --device CUDA0 --tensor-split 33")
+    assert found.launch[0].endswith("-nkvo -t 8 --device CUDA0 --tensor-split 33")
     cards = platform.replace(devices=(devices[0], devices[1].replace(memory_bytes=24e9)))
     roomy = pk.plan_serving("llama3-8b", cards, "llama.cpp", precision="int4")
     assert not any(each.task.host_cache_bytes for each in roomy.tried), "with all blocks on cards nothing is gained"

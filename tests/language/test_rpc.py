@@ -78,6 +78,15 @@ def test_names_are_llama_cpp_s() -> None:
     assert "--rpc 10.0.0.7:50099 --device RPC0 " in alone.command
 
 
+def test_a_host_elsewhere_gets_its_threads() -> None:
+    """As many as the processor of its kind has cores."""
+    named = farm().replace(spec_of_kind={"cpu": "ryzen-9-7950x"})
+    seen = as_one_machine(named)
+    told = launch_of("llama.cpp", GRAPH, seen, placement_on(seen, [0, 0, 0, 0, 2, 4]))
+    assert told.elsewhere[1] == "ggml-rpc-server -H 10.0.0.7 -p 50099 -d CPU -t 16  # on 10.0.0.7"
+    assert " -t 16 --rpc " in told.command
+
+
 def test_rules_name_buffers_by_server() -> None:
     """A device is RPC2, and its buffer RPC0[...]: llama.cpp knows no other name for a rule."""
     seen = as_one_machine(farm())

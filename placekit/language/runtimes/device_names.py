@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from placekit.cost_models.sheets.cards import processors
 from placekit.language.runtimes.values import whole_number
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, Platform
@@ -88,6 +89,25 @@ def ordered(platform: Platform, cards: Sequence[Device]) -> dict[str, str]:
     own = [card for card in cards if backend_of(platform, card) == "CUDA"]
     kinds = {platform.spec_of_kind.get(card.kind, card.kind) for card in own}
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if len(kinds) > 1 else {}
+
+
+def threads_of(platform: Platform, host: Device) -> int | None:
+    """Return the cores of a host: of its group, or of the processor that is its kind or spec; None if not known.
+
+    Examples
+    --------
+    >>> platform = Platform.of(cpu=1, host="cpu").replace(spec_of_kind={"cpu": "ryzen-9-7950x"})
+    >>> threads_of(platform, platform.devices[0])
+    16
+    """
+    if host.cores:
+        return len(host.cores)
+    named = platform.spec_of_kind.get(host.kind, host.kind)
+    while "base" in platform.specs.get(named, {}):
+        named = str(platform.specs[named]["base"])
+    if found := re.fullmatch(r"cpu-(\d*)core-\w+", named):
+        return int(found[1] or 1)
+    return next((each.cores for each in processors().values() if each.spec_name == named), None)
 
 
 def numbers_seen(environment: Mapping[str, str], num_cards: int) -> list[int]:

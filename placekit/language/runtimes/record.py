@@ -159,7 +159,7 @@ _ASKED = {
 
 @dataclass(frozen=True)
 class Start:
-    """What starts the ranks of one machine, beside what all machines have."""
+    """Start of the ranks of one machine: what its line has beside those of all machines."""
 
     node: str | None = None  # the machine; None where there is one only
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -44,6 +44,7 @@ TYPED = Typed(
         "-sm": "--split-mode", "-dev": "--device", "-ncmoe": "--n-cpu-moe", "-ncffn": "--n-cpu-ffn",
         "-ot": "--override-tensor", "--fit-params": "--fit", "-fit": "--fit", "--ctx-size": "-c", "--parallel": "-np",
         "--ubatch-size": "-ub", "--cache-type-k": "-ctk", "--cache-type-v": "-ctv", "--flash-attn": "-fa",
+        "--threads": "-t",
     },
     flags={
         "-cmoe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--cpu-moe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--mlock": None,
@@ -53,7 +54,7 @@ TYPED = Typed(
     },
     optional={"-fa": "on", "--flash-attn": "on"},
     ignored=frozenset({
-        "--host", "--port", "-t", "--threads", "-tb", "--threads-batch", "-b", "--batch-size", "-a", "--alias",
+        "--host", "--port", "-tb", "--threads-batch", "-b", "--batch-size", "-a", "--alias",
         "--temp", "--top-k", "--top-p", "--min-p", "-s", "--seed", "-n", "--predict", "--n-predict", "-p", "--prompt",
         "--api-key", "--chat-template", "--reasoning-format", "-to", "--timeout", "--prio", "--numa", "-r", "-o",
     }),

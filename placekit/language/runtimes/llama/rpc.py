@@ -14,14 +14,16 @@ llama.cpp, build 11434: devices are called ``RPC0``, ``RPC1``, ... in the order 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from placekit.language.runtimes.device_names import ADDRESS, buffer_names
+from placekit.language.runtimes.device_names import ADDRESS, buffer_names, threads_of
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, Link, Platform
 
 PORT = 50052
+THREADS = "RPC_THREADS"
+"""Property of a host of another machine: threads of its server."""
 REMOTE_NAME = "RPC_DEVICE"
 """Property of a device of another machine: its name there."""
 GIGABIT = Link(150e-6, 117e6)
@@ -80,6 +82,8 @@ def as_one_machine(platform: Platform) -> Platform:
         specs.setdefault(kind, platform.spec_of_kind.get(device.kind, device.kind))
         links[kind] = _network(platform, main, device)
         told = {**device.properties, ADDRESS: there, REMOTE_NAME: names[device.name]}
+        if device.is_host and (threads := threads_of(platform, device)) is not None:
+            told[THREADS] = str(threads)
         devices.append(device.replace(kind=kind, node=None, is_host=False, properties=told))
     return platform.replace(devices=tuple(devices), links=links, direct_links=(), spec_of_kind=specs)
 
@@ -137,9 +141,10 @@ def remote_devices(devices: Iterable[Device]) -> RemoteDevices:
     )
 
 
-def _server(address: str, devices: Iterable[Device]) -> str:
+def _server(address: str, devices: Sequence[Device]) -> str:
     """Return the line that starts the server of some devices on their machine."""
     host, _, port = address.rpartition(":")
     bound = host if re.fullmatch(r"[\d.]+", host) else "0.0.0.0"  # noqa: S104  # the machine is for the user's network
     names = ",".join(device.properties[REMOTE_NAME] for device in devices)
-    return f"ggml-rpc-server -H {bound} -p {port} -d {names}  # on {host}"
+    threads = next((f" -t {each.properties[THREADS]}" for each in devices if THREADS in each.properties), "")
+    return f"ggml-rpc-server -H {bound} -p {port} -d {names}{threads}  # on {host}"

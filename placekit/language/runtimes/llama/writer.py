@@ -25,7 +25,7 @@ import numpy as np
 
 from placekit.exports.blocks import BlockPlacement, block_placement, refuse_teams
 from placekit.exports.kept import require_kept
-from placekit.language.runtimes.device_names import buffer_names, ordered
+from placekit.language.runtimes.device_names import buffer_names, ordered, threads_of
 from placekit.language.runtimes.llama.reader import TYPED, read_llama_cpp, read_served
 from placekit.language.runtimes.llama.rpc import as_one_machine, is_remote, remote_devices
 from placekit.language.runtimes.llama.tensors import ALL_EXPERTS, EXPERTS, KEEPING, block_tensors, end_tensor, is_file
@@ -34,6 +34,7 @@ from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
+from placekit.model.platform import Platform
 from placekit.model.served import Served
 
 _CACHE_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
@@ -94,9 +95,8 @@ def write_llama_cpp(runtime: Runtime, placed: Placed) -> Launch:
     named = sorted({d for d in cards if buffer[d] in {target for _, target in rules}} - set(chain))
     used = [*chain, *named]
     arguments = [*offloaded, options["fit"], "off", *_serving(options, served)]
-    if served.hosted_blocks:
-        arguments += [options["hosted_dense" if served.hosts_dense else "hosted"], str(served.hosted_blocks)]
-    arguments += [options["host_cache"]] if served.hosts_cache else []
+    is_working = first > 0 or any(target == "CPU" for _, target in rules)
+    arguments += _of_host(options, served, platform, is_working=is_working)
     if remote.addresses:
         arguments += [options["servers"], ",".join(remote.addresses)]
     if used:
@@ -194,6 +194,19 @@ def _serving(options: Mapping[str, str], served: Served) -> list[str]:
     return arguments
 
 
+def _of_host(options: Mapping[str, str], served: Served, platform: Platform, *, is_working: bool) -> list[str]:
+    """Return the arguments that give the host work beside its blocks, and as many threads as it has cores."""
+    arguments = []
+    if served.hosted_blocks:
+        arguments += [options["hosted_dense" if served.hosts_dense else "hosted"], str(served.hosted_blocks)]
+    if served.hosts_cache:
+        arguments += [options["host_cache"]]
+    host = next((device for device in platform.devices if device.is_host), None)
+    if host is not None and (is_working or arguments) and (threads := threads_of(platform, host)) is not None:
+        arguments += [options["threads"], str(threads)]
+    return arguments
+
+
 def _home(graph: OpGraph, placement: Placement, inside: np.ndarray[Any, Any], work: np.ndarray[Any, Any]) -> int:
     """Return the device of a block: that of its attention or state, which it keeps; of most of its work without one."""
     attention = inside & np.isin(graph.op_types, KEEPING)
@@ -250,6 +263,7 @@ LLAMA_CPP = Runtime(
         "cache_values": "-ctv",
         "flash_attention": "-fa",
         "host_cache": "-nkvo",
+        "threads": "-t",
     },
     write=write_llama_cpp,
     read=read_llama_cpp,
