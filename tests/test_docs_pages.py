@@ -75,6 +75,22 @@ def test_commands_on_the_page_about_pytorch_run(
     assert "optimal" in capsys.readouterr().out
 
 
+def test_the_page_about_language_models_begins_with_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first command prints what stands below it, and every line of the answer is explained there."""
+    monkeypatch.chdir(tmp_path)
+    (_, command), (language, printed) = blocks("language_models.md")[:2]
+    assert language == "output"
+    monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out == printed
+    explained = (DOCS / "language_models.md").read_text().partition("```output")[2].partition("\n## ")[0]
+    names = re.findall(r"^([a-z]+(?: of)?) {2,}\S", printed, re.MULTILINE)
+    assert [name for name in names if not name.startswith("wrote") and f"`{name}`" not in explained] == []
+
+
 @pytest.mark.slow
 def test_commands_on_the_page_about_language_models_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -69,13 +69,14 @@ def figures(text: str) -> Iterator[Figure]:
                 yield figure(cell[1], unit)
 
 
-def conflicts(text: str) -> list[str]:
-    """Return pairs of figures that are almost equal, and neither is the other, rounded."""
+def conflicts(text: str, but: tuple[str, ...] = ()) -> list[str]:
+    """Return pairs of figures that are almost equal, and neither is the other, rounded; none of the units `but`."""
     told = sorted(set(figures("\n".join(line for line in text.splitlines() if not line.startswith(WALL_TIME)))))
     return [
         f"{one.text} and {other.text}"
         for one, other in combinations(told, 2)
         if one.unit == other.unit
+        and one.unit not in but
         and abs(one.value - other.value) < NEAR * max(one.value, other.value)
         and abs(one.value - other.value) > one.half_digit + other.half_digit + 1e-9 * one.value
     ]
@@ -150,3 +151,15 @@ def test_learned_answers_begin_with_the_verdict(call: Call, diamond_file: Path, 
     text = call("learn", diamond_file, "--episodes", "1", "--param", "hidden=8", "-o", "l.json").stdout
     assert first_line(text).startswith(json.loads((tmp_path / "l.result.json").read_text())["verdict"]["sentence"])
     assert not conflicts(text), text
+
+
+@pytest.mark.parametrize("sequences", [1, 8])
+def test_plans_for_language_models_begin_with_the_answer(call: Call, sequences: int) -> None:
+    """The first line says what to do and how fast; use and limit of a card may be close, all else is one figure."""
+    cards = ("--cards", "RTX 4090, RTX 3060", "--ram", "64 GB DDR5-5600 x2")
+    for more in ((), ("--details",)):
+        told = call(
+            "llm", "llama3-70b", "--precision", "int4", *cards, "--for", "llama.cpp", "--sequences", sequences, *more
+        )
+        assert re.match(r"(Split|Run) llama3-70b.* tokens/s", first_line(told.stdout)), told.stdout
+        assert not conflicts(told.stdout, ("B",)), told.stdout
