@@ -114,6 +114,7 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     from placekit.exports.hetero_sidecar import check_sidecar, write_sidecar
     from placekit.runtime.bundles.bundle import write_bundle
     from placekit.runtime.bundles.bundle_check import check_bundle
+    from placekit.runtime.bundles.torch_bundle import SCRIPT, start_lines
     from placekit.runtime.stages.plans import ops_of_stages, plan_stages
 
     kind = "pipeline" if asked.to == _TORCH else "bundle"
@@ -139,8 +140,10 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
             written = {kind: str(target)}
     checked = told[0] if told else _NOT_CHECKED
     order = order_facts(placement)
-    document = _document(plan) | {"checked": checked, "files": dict(written)} | order
-    tell(asked.as_json, document, _report(source, plan, written, {**order, "checked": checked}))
+    start = start_lines(plan, f"{target}/{SCRIPT}") if kind == "pipeline" else {}
+    document = _document(plan) | {"checked": checked, "files": dict(written), "start": start} | order
+    lines = {f"start on {node}": line for node, line in start.items()}
+    tell(asked.as_json, document, _report(source, plan, written, {**order, "checked": checked, **lines}))
 
 
 @dataclass(frozen=True)

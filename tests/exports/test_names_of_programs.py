@@ -32,9 +32,12 @@ from placekit.language.runtimes.typed import parse_line
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import decoder_task
 from placekit.model.errors import PlacekitError
+from placekit.model.platform import Device
 from placekit.model.problem import Problem
 from placekit.model.served import Served
 from placekit.runtime.bundles import run_pipeline
+from placekit.runtime.bundles.torch_bundle import start_lines
+from placekit.runtime.stages.stage_plan import PlacedStage, StagePlan
 
 yaml = pytest.importorskip("yaml")
 
@@ -269,8 +272,21 @@ def test_torchrun_parses_what_starts_a_pipeline(tmp_path: Path, monkeypatch: pyt
     assert (told.standalone, told.nproc_per_node) == (True, "3")
     assert (told.training_script, told.training_script_args) == (run_pipeline.__file__, ["--samples", "4"])
     names = {name for action in parser._actions for name in action.option_strings}
-    used = {word for word in words[2:] if word.startswith("--")} - {"--samples"}
+    lines = start_lines(_on_nodes("a", "a", "b"), "run.py")
+    told = parser.parse_args(lines["b"].split()[1:])
+    assert (told.nnodes, told.node_rank, told.nproc_per_node) == ("2", 1, "1")
+    assert (told.master_addr, told.master_port, told.training_script) == ("a", 29500, "run.py")
+    assert "RANK=1 python run.py" in start_lines(_on_nodes("a", "b", "a"), "run.py")["b, stage 1"]
+    assert start_lines(_on_nodes("a", "a"), "run.py") == {}
+    used = {word for word in [*words[2:], *lines["a"].split()] if word.startswith("--")} - {"--samples"}
     assert used == set(PROGRAMS["torchrun"]["options"]) <= names
+
+
+def _on_nodes(*nodes: str) -> StagePlan:
+    stages = tuple(
+        PlacedStage(str(at), (Device(f"d{at}", "cpu", node=node),), None, (), (), ()) for at, node in enumerate(nodes)
+    )
+    return StagePlan("model", None, stages, (), (), (), (), ())
 
 
 def test_model_explorer_gets_the_keys_of_its_format() -> None:

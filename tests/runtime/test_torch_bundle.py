@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from dask_processes import free_port
 
 from placekit import runtime
 from placekit.model.errors import (
@@ -26,7 +28,7 @@ from placekit.pytorch.module import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
 from placekit.runtime.bundles.bundle import read_bundle, write_bundle
 from placekit.runtime.bundles.bundle_check import check_bundle
-from placekit.runtime.bundles.torch_bundle import chain_of
+from placekit.runtime.bundles.torch_bundle import PORT, chain_of, start_lines
 from placekit.runtime.stages.plans import plan_stages
 from placekit.runtime.stages.stage_plan import StagePlan
 
@@ -147,6 +149,36 @@ def test_the_script_runs_two_processes(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "samples/s, 2 stages" in done.stdout
+    outputs = torch.load(tmp_path / "outputs.pt", weights_only=True)
+    whole = source.builder().whole()
+    for at, sample in enumerate(samples):
+        for name, expected in zip(plan.output_names, whole(*sample), strict=True):
+            torch.testing.assert_close(outputs[name][at], expected)
+
+
+@pytest.mark.slow
+def test_the_lines_of_an_export_start_it_on_two_addresses(tmp_path: Path) -> None:
+    """One torchrun for each machine, here two addresses of this one; the outputs are those of the whole program."""
+    source, plan = plan_of("tied", seed=None)
+    nodes = ("127.0.0.1", "127.0.0.2")
+    stages = (
+        replace(stage, members=(stage.device.replace(node=node),))
+        for stage, node in zip(plan.stages, nodes, strict=True)
+    )
+    folder = tmp_path / "pipeline"
+    write_bundle(plan, folder)
+    samples = [random_inputs(plan.model.lowered.program, seed) for seed in range(3)]
+    torch.save({"ids": torch.stack([each for (each,) in samples])}, tmp_path / "inputs.pt")
+    files = ["--inputs", str(tmp_path / "inputs.pt"), "--outputs", str(tmp_path / "outputs.pt")]
+    started = []
+    port = str(free_port())
+    for node, line in start_lines(replace(plan, stages=tuple(stages)), f"{folder}/run.py").items():
+        words = line.replace(str(PORT), port).split()
+        command = [sys.executable, "-m", "torch.distributed.run", "--local-addr", node, *words[1:], *files]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    told = [process.communicate(timeout=240) for process in started]
+    assert [process.returncode for process in started] == [0, 0], told
+    assert "samples/s, 2 stages" in told[1][0]
     outputs = torch.load(tmp_path / "outputs.pt", weights_only=True)
     whole = source.builder().whole()
     for at, sample in enumerate(samples):

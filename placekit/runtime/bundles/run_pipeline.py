@@ -2,7 +2,8 @@
 
     python run.py --samples 16
     python run.py --inputs inputs.pt --outputs outputs.pt
-    torchrun --nproc-per-node STAGES run.py ...      (the same, from a launcher of your own, on several machines)
+    torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr HOST --master-port 29500 run.py ...
+    torchrun --nnodes 2 --node-rank 1 ...        (the same on several machines, in the order of their stages)
 
 Inputs are a dictionary of tensors by name, saved by torch.save: those of the model with one more dimension in front,
 the samples. Outputs are saved alike. Without inputs, seeded random ones are used. The files beside this script are

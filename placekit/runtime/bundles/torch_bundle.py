@@ -30,6 +30,8 @@ from placekit.runtime.stages.torch_stages import TorchModel, TorchPart
 
 SCRIPT = "run.py"
 """Name of the script that runs the stages without placekit."""
+PORT = 29500
+"""Port at which the processes of a pipeline find each other, as torchrun has it."""
 
 
 def chain_of(plan: StagePlan) -> list[tuple[str, ...]]:
@@ -46,6 +48,25 @@ def chain_of(plan: StagePlan) -> list[tuple[str, ...]]:
         needed = set(program.outputs).union(*later[at + 1 :])
         found.append(tuple(name for name in available if name in needed))
     return [*found, tuple(program.outputs)]
+
+
+def start_lines(plan: StagePlan, script: str) -> dict[str, str]:
+    """Return what starts a pipeline on its machines: a line for each node, or for each stage if they alternate.
+
+    Nodes are called by their addresses; the script lies at the same place on each. Nothing is needed on one machine.
+    """
+    nodes = [stage.device.node for stage in plan.stages]
+    if None in nodes or len(set(nodes)) < 2:
+        return {}
+    names = [str(node) for node in dict.fromkeys(nodes)]
+    if nodes == sorted(nodes, key=nodes.index):
+        common = f"torchrun --nnodes {len(names)} --master-addr {names[0]} --master-port {PORT}"
+        return {
+            node: f"{common} --node-rank {at} --nproc-per-node {nodes.count(node)} {script}"
+            for at, node in enumerate(names)
+        }
+    common = f"WORLD_SIZE={len(nodes)} MASTER_ADDR={names[0]} MASTER_PORT={PORT}"
+    return {f"{node}, stage {at}": f"{common} RANK={at} python {script}" for at, node in enumerate(nodes)}
 
 
 def refuse_teams(plan: StagePlan) -> None:
