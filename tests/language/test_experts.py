@@ -21,7 +21,7 @@ from placekit.model.contiguity import Contiguity
 from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
 from placekit.solvers.chain.costs import chain_of
-from placekit.solvers.chain.method import Chain
+from placekit.solvers.chain.method import Chain, chain_plan
 
 HOST = "cpu-8core-bf16"
 
@@ -96,6 +96,26 @@ def test_the_best_number_of_blocks_equals_all(seed: int, experts: int) -> None:
         assert found[-1].hosted_blocks == max(best)
     else:
         assert not found
+
+
+@pytest.mark.parametrize("experts", [1, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_numbers_that_a_bound_rules_out_change_nothing(seed: int, experts: int) -> None:
+    """Of twelve blocks the cases are those of trying every number, with much and with little memory."""
+    rng = np.random.default_rng(seed)
+    for room in (0.3, 0.6, 0.9, 2.0):
+        task = task_of(rng, 12, room, experts)
+        every = {
+            count: plan.value
+            for count in range(1, 13)
+            if (hosted := with_hosted_experts(task, count)) is not None
+            and (plan := chain_plan(hosted.problem, hosted.first_kind)) is not None
+        }
+        found = [(case.hosted_blocks, chain_plan(case.problem, case.first_kind)) for case in hosting_cases(task)]
+        assert {count for count, _ in found} == (
+            {min(every, key=lambda each: every[each]), max(every)} if every else set()
+        )
+        assert [plan and plan.value for _, plan in found] == [every[count] for count, _ in found]
 
 
 @pytest.mark.parametrize(

@@ -183,18 +183,62 @@ def hosting_cases(task: LanguageTask) -> Iterator[LanguageTask]:
     if Chain().supports(problem) is not None:
         return
     number, hosted_by_all = block_numbers(problem.graph), hosted_ops(task, len(task.description.blocks))
+
+    def with_hosted(count: int) -> LanguageTask | None:
+        return with_hosted_experts(task, count, hosted_by_all & (number < count))
+
+    counts = sorted(set((number[hosted_by_all] + 1).tolist()))
+    most = next((made for count in reversed(counts) if (made := with_hosted(count)) is not None), None)
+    if most is None:
+        return
+    counts = [count for count in counts if count <= most.hosted_blocks]
+    least, least_hosted = _least_s(task), _least_s(most)
+    graph = problem.graph
+    made_by = graph.tensor_producer[graph.consumed_tensor]
+    is_apart = not (
+        hosted_by_all[made_by] & hosted_by_all[graph.consumers] & (number[made_by] != number[graph.consumers])
+    ).any()
     best: tuple[float, LanguageTask] | None = None
     largest: LanguageTask | None = None
-    for count in sorted(set((number[hosted_by_all] + 1).tolist())):
-        hosted = with_hosted_experts(task, count, hosted_by_all & (number < count))
-        if hosted is None:
-            break
+    for count in counts:
+        bound_s = least_hosted[: count + 1].sum() + least[count + 1 :].sum()
+        if best is not None and is_apart and bound_s > best[0] * (1 + 1e-12):
+            continue
+        hosted = with_hosted(count)
+        assert hosted is not None
         found = chain_plan(hosted.problem, hosted.first_kind, breaks_ties=False)
         if found is not None:
             largest = hosted
             if best is None or found.value < best[0]:
                 best = found.value, hosted
-    if best is not None and largest is not None:
-        yield best[1]
-        if largest is not best[1]:
-            yield largest
+    if best is None or largest is None:
+        return
+    for count in reversed(counts):  # those that were left out
+        if count <= largest.hosted_blocks:
+            break
+        hosted = with_hosted(count)
+        if hosted is not None and chain_plan(hosted.problem, hosted.first_kind, breaks_ties=False) is not None:
+            largest = hosted
+            break
+    yield best[1]
+    if largest is not best[1]:
+        yield largest
+
+
+def _least_s(task: LanguageTask) -> NDArray[np.float64]:
+    """``[1 + num_blocks]`` least seconds of what is outside of blocks, and of every block on any kind of device.
+
+    Sums of them are lower bounds of plans: transfers and memory do not count, and every block is on one device. The
+    costs of a block do not depend on which others have layers on the host, as long as no layer feeds one of another
+    block.
+    """
+    problem = task.problem
+    number = block_numbers(problem.graph)
+    costs = problem.costs.for_kinds(problem.platform.kinds)
+    time = np.where(costs.supported, costs.op_time_s, np.inf)
+    inside = number >= 0
+    found = np.zeros(int(number.max()) + 2)
+    found[0] = time[~inside].min(axis=1).sum()
+    of_kinds = np.stack([np.bincount(number[inside], each[inside]) for each in time.T])
+    found[1:] = of_kinds.min(axis=0)
+    return found
