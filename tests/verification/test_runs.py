@@ -14,6 +14,7 @@ from linked_problems import on_two_nodes
 
 import placekit as pk
 from placekit.model.contiguity import Contiguity
+from placekit.model.memory import MemoryBlocks
 from placekit.objectives import SerialLatency, Throughput
 from placekit.verification.exact import ExactProblem
 from placekit.verification.ideals import IdealProgram, reaches_below
@@ -57,15 +58,23 @@ def test_ideals_round_bytes_as_runs_do() -> None:
 
 
 def test_seconds_are_rounded_to_the_side_of_the_proof() -> None:
-    """Work in units of the value, 3/7 s: down where a placement is to be excluded, up where one is to be shown."""
+    """Work in units of the value, 7/3 s: down where a placement is to be excluded, up where one is to be shown."""
     exact = ExactProblem.of(line([1.0, 1.0, 1.0], 2.0))
-    most = Fraction(3, 7) / exact.tick
+    most = Fraction(7, 3) / exact.tick
     for rounds_up in (False, True):
         program = RunProgram(exact, [0, 1, 2], most, rounds_up=rounds_up)
         true = exact.ticks(0, 0) * program.limit / most
         down = true.numerator // true.denominator
         assert true > down
-        assert program._units(exact.ticks(0, 0)) == min(down + rounds_up, program.never)
+        assert program._units(exact.ticks(0, 0)) == down + rounds_up
+
+
+def test_activations_take_no_memory_from_a_bound() -> None:
+    """Six bytes of weights do not fit into five, and two activations beside them give none back."""
+    problem = line([3.0, 3.0], 5.0, 1)
+    blocks = MemoryBlocks.of([(1.0, False, [0, 1])] * 2)
+    problem = problem.replace(costs=problem.costs.replace(blocks=blocks))
+    assert runs_below(ExactProblem.of(problem), None) is False
 
 
 def test_nothing_is_below_nothing() -> None:
