@@ -46,7 +46,6 @@ from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
-from placekit.model.problem import Problem
 from placekit.runtime.tensor_checks import OutputCheck
 from placekit.runtime.timing.compare import PlacementTiming, time_placement
 from placekit.runtime.timing.contenders import Executor, executor_named
@@ -287,10 +286,10 @@ def time(
     source, chosen = asked.resolve(model, placement)
     require_known_shapes(source, placement)
     placed = read_placed(placement, source.graph, chosen, against.default_device)
-    problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
     if against.cluster is not None:
-        _time_there(source, problem, placed, settings, against, as_json=as_json)
+        _time_there(source, chosen, placed, settings, asked.costs, against, details=details, as_json=as_json)
         return
+    problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
     # refuses what does not run
     checked = _checked(source, placed, chosen, how, timing.seed) if against.check else None
     with StepBar() as bar:
@@ -318,24 +317,30 @@ def time(
 
 
 def _time_there(
-    source: ModelSource, problem: Problem, placed: Placement, settings: TimingSettings, against: ComparisonOptions, *,
-    as_json: bool,
+    source: ModelSource, platform: Platform, placed: Placement, settings: TimingSettings, costs: str | None,
+    against: ComparisonOptions, *, details: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Time a placement on the workers of a cluster."""
+    """Time a placement on the workers of a cluster, which also measure the costs if there are none."""
     if against.trace is not None:
         raise InvalidProblemError("--trace goes without --cluster: the clocks of machines differ")
-    from placekit.cluster.engine import Cluster
-    from placekit.cluster.stages import EMPTY, time_on_cluster
+    with StepBar() as bar, _nodes(against.cluster) as nodes:
+        from placekit.cluster.stages import EMPTY, time_on_cluster
 
-    assert against.cluster is not None
-    with StepBar() as bar, Cluster(against.cluster) as cluster:
-        timed, checked = time_on_cluster(cluster, source, problem, placed, settings, bar)
+        assert nodes is not None
+        if costs in (None, "profiled"):
+            table = Profiled(nodes=nodes).cost_table(source, platform, progress=bar)
+            platform = nodes.linked[-1]
+        else:
+            table = cost_table(source, platform, costs)
+        problem = source.problem(platform, table)
+        timed, checked = time_on_cluster(nodes.cluster, source, problem, placed, settings, bar)
     told = {"max_relative_error": checked.max_relative_error, "check_precision": checked.precision}
     document = {"model": source.name, "cluster": against.cluster} | timed.to_dict() | told | {"files": {}}
     empty = timed.timings[EMPTY].to_dict()
     engine = f"; its engine takes {format_time(empty['latency_s'])} of a sample by itself, "
     engine += f"and {format_time(1 / empty['throughput_per_s'])} of one in a stream"
-    tell(as_json, document, _timing_report(source, timed, checked, {}, {_CLUSTER: f"{against.cluster}{engine}"}))
+    facts = {_CLUSTER: f"{against.cluster}{engine}"}
+    tell(as_json, document, _timing_report(source, timed, checked, {}, facts, details=details))
 
 
 def _checked(

@@ -110,6 +110,11 @@ def test_two_machines_give_one_costs_file_and_a_platform_with_measured_links(
     assert told["max_relative_error"] < 1e-5
     assert [each["name"] for each in told["contenders"]] == ["placement", "single d0", "single d1", "empty stages"]
     assert all(each["throughput_per_s"] > 0 for each in told["contenders"])
+    done = call(
+        "time", files / "model.xml", "split.json", "--platform", files / "two.toml", "--cluster", cluster.address,
+        "--rounds", "3", "--burst", "0.02",
+    )  # fmt: skip
+    assert "its engine takes" in done.stdout, "without costs it measures first, and it prints for people, too"
     stages_s = [stage["predicted_s"] for stage in told["stages"]]
     assert told["predicted_latency_s"] > link.latency_s + max(stages_s), "the link counts"
 
