@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.kernels import njit
+from placekit.kernels import by_reference, njit
 from placekit.model.memory import BlockKind
 
 ACTIVATION, WEIGHT = int(BlockKind.ACTIVATION), int(BlockKind.WEIGHT)
@@ -100,84 +100,88 @@ def extend_chains(ends, ideals, crew, limits, lower_value, value, parent):  # ty
     int
         Number of pairs that were looked at.
     """
-    upper, lower, most_work = ends
-    work, memory, closed, bits, shared, cut_offsets, cut_nets, cut_counts = ideals
-    times, cut_times, net_times, sizes, overlap = crew
-    memory_limit, first_limit, limit, floor = limits
-    num_rows, size, is_mixed = len(times), sizes[0], len(sizes) > 1
-    is_limited = len(shared[3]) > 0 and memory_limit < np.inf
-    last = num_rows - 1
-    cuts = cut_offsets, cut_nets, cut_counts
-    pins_inside = np.zeros(net_times.shape[1], dtype=np.int32)  # of the nets that the upper ideal cuts
+    pins_inside = np.zeros(crew.net_times.shape[1], dtype=np.int32)  # of the nets that the upper ideal cuts
+    return int(
+        _extend(
+            by_reference(ends), by_reference(ideals), by_reference(crew), by_reference(limits), pins_inside,
+            lower_value, value, parent,
+        )
+    )  # fmt: skip
+
+
+@njit(inner=True, allocates=False)
+def _extend(
+    ends: Any, ideals: Any, crew: Any, limits: Any, pins_inside: Any, lower_value: Any, value: Any, parent: Any
+) -> Any:
+    upper, lower, work, last = ends.upper, ends.lower, ideals.work, len(crew.times) - 1
+    size = np.inf if len(crew.sizes) > 1 else crew.sizes[0]
+    is_limited = len(ideals.shared[3]) > 0 and limits.memory_bytes < np.inf
     looked, start, middle, stop = 0, 0, 0, 0
     for a in range(len(upper)):
         i = upper[a]
-        while start < len(lower) and work[lower[start]] < work[i] - most_work:
+        while start < len(lower) and work[lower[start]] < work[i] - ends.most_work:
             start += 1
-        while middle < len(lower) and work[lower[middle]] < work[i] - most_work / 2:
+        while middle < len(lower) and work[lower[middle]] < work[i] - ends.most_work / 2:
             middle += 1
         while stop < len(lower) and work[lower[stop]] <= work[i]:
             stop += 1
-        best = min(limit, value[i])
-        most = np.inf if is_mixed else best * size
+        best = min(limits.most_s, value[i])
+        most = best * size
         found = -1
-        mark_cut(*cuts, i, pins_inside, True)
+        mark_cut(ideals, i, pins_inside, True)
         for b in range(start, stop):
-            if best <= floor:
+            if best <= limits.floor_s:
                 break
             # from the middle to the end, then from there to the start
             j = lower[b + middle - start] if b + middle - start < stop else lower[start + stop - 1 - b]
             looked += 1
-            least = times[last, i] - times[last, j]
-            if not overlap:
-                least += abs(cut_times[last, i] - cut_times[last, j])
-            if lower_value[j] >= best or least >= most:
+            least = crew.times[last, i] - crew.times[last, j]
+            if not crew.overlap:
+                least += abs(crew.cut_times[last, i] - crew.cut_times[last, j])
+            if lower_value[j] >= best or least >= most or not is_block(ideals, j, i, limits.memory_bytes):
                 continue
-            if not is_block(j, i, bits, closed, memory, memory_limit):
-                continue
-            fits = True
-            load, rate = 0.0, 0.0
-            for p in range(num_rows):
-                moved = cut_times[p, i] + rest_of_cut(*cuts, j, pins_inside, net_times, p)
-                busy = times[p, i] - times[p, j]
-                load = max(busy, moved) if overlap else busy + moved
-                if is_mixed:  # a difference of sums may come out a hair below what it is
-                    rate += sizes[p] / load if load > 0 else np.inf
-                    load = 1 / rate
-                    continue
-                load /= size
-                if p < last and load > first_limit:
-                    fits = False
-                    break
-            if not fits:
-                continue
-            candidate = max(load, lower_value[j])
+            candidate = max(_load_between(ideals, crew, limits, j, i, pins_inside), lower_value[j])
             if candidate < best and is_limited:
-                need = memory[i] - memory[j] + shared_bytes(bits, i, j, shared)
-                if need > memory_limit:
+                need = ideals.memory[i] - ideals.memory[j] + shared_bytes(ideals.bits, i, j, ideals.shared)
+                if need > limits.memory_bytes:
                     continue
             if candidate < best:
                 best = candidate
-                most = np.inf if is_mixed else best * size
+                most = best * size
                 found = j
-        mark_cut(*cuts, i, pins_inside, False)
+        mark_cut(ideals, i, pins_inside, False)
         if found >= 0:
             value[i] = best
             parent[i] = found
     return looked
 
 
-@njit(inline=True)
-def is_block(
-    j: int,
-    i: int,
-    bits: NDArray[np.uint64],
-    closed: NDArray[np.float64],
-    memory: NDArray[np.float64],
-    memory_limit: float,
-) -> bool:
+@njit(inline=True, allocates=False)
+def _load_between(
+    ideals: IdealRows, crew: CrewRows, limits: Limits, j: int, i: int, pins_inside: NDArray[np.int32]
+) -> float:
+    """Return the load of the block between two ideals in the last pass; infinity if the first takes too long."""
+    num_rows, is_mixed = len(crew.times), len(crew.sizes) > 1
+    load, rate = 0.0, 0.0
+    for p in range(num_rows):
+        moved = crew.cut_times[p, i] + rest_of_cut(ideals, j, pins_inside, crew.net_times, p)
+        busy = crew.times[p, i] - crew.times[p, j]
+        load = max(busy, moved) if crew.overlap else busy + moved
+        if is_mixed:  # a difference of sums may come out a hair below what it is
+            rate += crew.sizes[p] / load if load > 0 else np.inf
+            load = 1 / rate
+            continue
+        load /= crew.sizes[0]
+        if p < num_rows - 1 and load > limits.first_s:
+            return np.inf
+    return load
+
+
+@njit(inline=True, allocates=False)
+def is_block(ideals: IdealRows, j: int, i: int, memory_limit: float) -> bool:
     """Return whether what ideal `i` has beyond `j` is a block: not empty, within memory, with no closed class."""
-    if closed[i] != closed[j] or memory[i] - memory[j] > memory_limit or i == j:
+    bits, memory = ideals.bits, ideals.memory
+    if ideals.closed[i] != ideals.closed[j] or memory[i] - memory[j] > memory_limit or i == j:
         return False
     for w in range(bits.shape[1]):  # noqa: SIM110  # compiled
         if bits[j, w] & ~bits[i, w]:
@@ -185,29 +189,16 @@ def is_block(
     return True
 
 
-@njit(inline=True)
-def mark_cut(
-    cut_offsets: NDArray[np.int64],
-    cut_nets: NDArray[np.int32],
-    cut_counts: NDArray[np.int32],
-    i: int,
-    pins_inside: NDArray[np.int32],
-    is_cut: bool,
-) -> None:
+@njit(inline=True, allocates=False)
+def mark_cut(ideals: IdealRows, i: int, pins_inside: NDArray[np.int32], is_cut: bool) -> None:
     """Note for `rest_of_cut` how many pins of each net that ideal `i` cuts lie inside, or forget it."""
-    for e in range(cut_offsets[i], cut_offsets[i + 1]):
-        pins_inside[cut_nets[e]] = cut_counts[e] if is_cut else 0
+    for e in range(ideals.cut_offsets[i], ideals.cut_offsets[i + 1]):
+        pins_inside[ideals.cut_nets[e]] = ideals.cut_counts[e] if is_cut else 0
 
 
-@njit(inline=True)
+@njit(inline=True, allocates=False)
 def rest_of_cut(
-    cut_offsets: NDArray[np.int64],
-    cut_nets: NDArray[np.int32],
-    cut_counts: NDArray[np.int32],
-    j: int,
-    pins_inside: NDArray[np.int32],
-    net_times: NDArray[np.float64],
-    row: int,
+    ideals: IdealRows, j: int, pins_inside: NDArray[np.int32], net_times: NDArray[np.float64], row: int
 ) -> float:
     """Return the seconds of a block's nets, less those of the cut of the upper ideal.
 
@@ -215,16 +206,16 @@ def rest_of_cut(
     inside do not.
     """
     seconds = 0.0
-    for e in range(cut_offsets[j], cut_offsets[j + 1]):
-        net = cut_nets[e]
+    for e in range(ideals.cut_offsets[j], ideals.cut_offsets[j + 1]):
+        net = ideals.cut_nets[e]
         if pins_inside[net] == 0:
             seconds += net_times[row, net]
-        elif pins_inside[net] == cut_counts[e]:
+        elif pins_inside[net] == ideals.cut_counts[e]:
             seconds -= net_times[row, net]
     return seconds
 
 
-@njit(inner=True)
+@njit(inner=True, allocates=False)
 def shared_bytes(bits: Any, i: Any, j: Any, shared: Any) -> Any:
     """Return what the classes between the ideals j and i need beside their own memory.
 

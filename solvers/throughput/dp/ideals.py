@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from placekit.arrays import csr_lists
 from placekit.solvers.throughput.dp.instance import Instance, unpack
-from placekit.solvers.throughput.dp.kernels import cut_of_prefixes, enumerate_ideals
+from placekit.solvers.throughput.dp.kernels import IdealTree, TreeWalk, cut_of_prefixes, enumerate_ideals
 
 IDEALS_PER_SHARE = 30
 """Ideals with cheap cuts that are taken of each share of the work."""
@@ -77,16 +77,12 @@ class IdealSet:
         ends = [(0.0, 1e-9 * total), (total * (1 - 1e-9), total * (1 + 1e-9))]  # the empty and the full ideal, always
         windows = merge_windows([*ends, *(instance.window(state) for state in instance.states())])
         num_words = max(1, -(-instance.num_classes // 64))
-        graph = *successors, instance.work, windows[:, 0].copy(), windows[:, 1].copy()
-        size = instance.num_classes + 1
-        at, open_work = np.zeros(2, dtype=np.int64), np.zeros(size)
-        open_work[0] = total
-        left_before, choice = np.zeros(instance.num_classes, dtype=np.int64), np.zeros(size, dtype=np.int8)
-        window, row = np.zeros(size, dtype=np.int64), np.zeros(num_words, dtype=np.uint64)
-        state = at, left_before, choice, window, np.zeros(size), open_work, row
+        tree = IdealTree(*successors, instance.work, windows[:, 0].copy(), windows[:, 1].copy())
+        walk = TreeWalk.begin(instance.work, num_words)
+        at = walk.at
         bits = np.zeros((min(1 << 14, max_ideals), num_words), dtype=np.uint64)
         while at[0] >= 0:
-            max_nodes -= enumerate_ideals(*graph, *state, bits, NODES_PER_CALL)
+            max_nodes -= enumerate_ideals(tree, walk, bits, NODES_PER_CALL)
             if should_stop() or max_nodes < 0 or (at[0] >= 0 and at[1] == len(bits) >= max_ideals):
                 return None
             if at[1] == len(bits):

@@ -6,53 +6,62 @@ inside. Classes are numbered in a topological order. Every kernel has a plain-Py
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.kernels import njit
 
 
+class IdealTree(NamedTuple):
+    """Classes of which ideals are made, and windows in which the work of an ideal may lie."""
+
+    # successor_offsets, successors: ``[C + 1]`` and ``[edges]`` edges, CSR by predecessor; from lower to higher numbers
+    successor_offsets: NDArray[np.int64]
+    successors: NDArray[np.int64]
+    work: NDArray[np.float64]  # ``[C]`` non-negative work of each class
+    # window_low, window_high: ``[windows]`` windows of total work, ends included; disjoint, by rising work
+    window_low: NDArray[np.float64]
+    window_high: NDArray[np.float64]
+
+
+class TreeWalk(NamedTuple):
+    """State of a search; zero at its beginning, except that ``open_work[0]`` is the sum of the work."""
+
+    at: NDArray[np.int64]  # ``[2]`` where the search is, negative at its end, and how many ideals there are
+    left_before: NDArray[np.int64]  # ``[C]`` predecessors of each class that were left out
+    choice: NDArray[np.int8]  # ``[C + 1]`` 0: not tried, 1: taken, 2: left
+    window: NDArray[np.int64]  # ``[C + 1]`` first window that does not end below the work taken before each class
+    # taken, open_work: ``[C + 1]`` work taken before each class, and of classes neither decided nor excluded
+    taken: NDArray[np.float64]
+    open_work: NDArray[np.float64]
+    row: NDArray[np.uint64]  # ``[words]`` the classes taken
+
+    @classmethod
+    def begin(cls, work: NDArray[np.float64], num_words: int) -> TreeWalk:
+        """Return the beginning of a search."""
+        size = len(work) + 1
+        at, left_before, window = (np.zeros(n, dtype=np.int64) for n in (2, size - 1, size))
+        open_work = np.zeros(size)
+        open_work[0] = float(work.sum())
+        choice, row = np.zeros(size, dtype=np.int8), np.zeros(num_words, dtype=np.uint64)
+        return cls(at, left_before, choice, window, np.zeros(size), open_work, row)
+
+
 @njit
-def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
-    successor_offsets, successors, work, window_low, window_high, at, left_before, choice, window, taken, open_work,
-    row, bits, max_nodes,
-):  # fmt: skip
+def enumerate_ideals(tree: IdealTree, walk: TreeWalk, bits: NDArray[np.uint64], max_nodes: int) -> int:
     """Write the ideals whose work lies in one of the windows into `bits`, and come back now and then.
 
     A search tree over the classes in topological order: each is taken (if all its predecessors were) or left. Every
     leaf is a different ideal, and without windows every inner node leads to one. A node is cut off when no window meets
     the interval from the work taken to the work that can still be taken.
 
-    Parameters
-    ----------
-    successor_offsets, successors : int64[num_classes + 1], int64[num_edges]
-        Edges, CSR by predecessor; every edge goes from a lower to a higher number.
-    work : float64[num_classes]
-        Non-negative work of each class.
-    window_low, window_high : float64[num_windows]
-        Windows of total work, ends included; disjoint, by rising work.
-    at : int64[2]
-        Where the search is, and how many ideals there are; all of the search's state is zero at its beginning, except
-        that ``open_work[0]`` is the sum of the work. It is over when ``at[0]`` is negative.
-    left_before : int64[num_classes]
-        Predecessors of each class that were left out.
-    choice : int8[num_classes + 1]
-        0: not tried, 1: taken, 2: left.
-    window : int64[num_classes + 1]
-        The first window that does not end below the work taken before each class.
-    taken, open_work : float64[num_classes + 1]
-        Work taken before each class, and work of classes neither decided nor excluded by a predecessor.
-    row : uint64[num_words]
-        The classes taken.
-    bits : uint64[capacity, num_words]
-        Receives the ideals. The search comes back when another one would not fit.
-    max_nodes : int
-        Number of nodes after which it comes back in any case.
-
-    Returns
-    -------
-    int
-        Number of visited nodes.
+    Comes back when another ideal would not fit into `bits` ``[capacity, words]``, after `max_nodes` nodes, and at the
+    end. Returns the number of visited nodes.
     """
+    successor_offsets, successors, work, window_low, window_high = tree
+    at, left_before, choice, window, taken, open_work, row = walk
     num_classes = len(work)
     num_windows = len(window_low)
     c, count, nodes = at[0], at[1], 0
