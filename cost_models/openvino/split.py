@@ -139,7 +139,6 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
     -----
     O(ops + edges), and no weight is copied.
     """
-    from openvino import Model
     from openvino import opset13 as opset
 
     work = model.clone()
@@ -179,23 +178,31 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
     for stage in order:
         if not given[stage] and not sinks.get(stage):  # nothing reads what it computes
             continue
-        results = []
-        for key, source in given[stage].items():
-            result = opset.result(source)
-            result.set_friendly_name(f"{key[0]}:{key[1]}:out")
-            results.append(result)
         name = f"{model.get_friendly_name()}.{stage}"
-        part = Model(results, sinks.get(stage, []), list(taken[stage].values()), name)
-        # a clone, so that no node is shared: neither a constant with another stage nor an output with old consumers
-        part = part.clone()
-        try:  # what a file of the stage says: no shape that only the whole model knew
-            part.validate_nodes_and_infer_types()
-        except RuntimeError as error:  # such as a variable whose first value has a shape of another stage
-            raise UnsupportedProblemError(
-                f"stage {name!r} is no model of its own with open dimensions ({short_reason(error)}): pass --shape"
-            ) from error
+        part = _part(name, list(taken[stage].values()), given[stage], sinks.get(stage, []))
         stages.append(SubModel(stage, part, tuple(taken[stage]), tuple(given[stage]), tuple(members[stage])))
     return stages
+
+
+def _part(name: str, parameters: list[Any], given: Mapping[TensorKey, Any], sinks: list[Any]) -> openvino.Model:
+    """Return a stage as a model of its own."""
+    from openvino import Model
+    from openvino import opset13 as opset
+
+    results = []
+    for key, source in given.items():
+        result = opset.result(source)
+        result.set_friendly_name(f"{key[0]}:{key[1]}:out")
+        results.append(result)
+    # a clone, so that no node is shared: neither a constant with another stage nor an output with old consumers
+    part = Model(results, sinks, parameters, name).clone()
+    try:  # what a file of the stage says: no shape that only the whole model knew
+        part.validate_nodes_and_infer_types()
+    except RuntimeError as error:  # such as a variable whose first value has a shape of another stage
+        raise UnsupportedProblemError(
+            f"stage {name!r} is no model of its own with open dimensions ({short_reason(error)}): pass --shape"
+        ) from error
+    return part
 
 
 def _known_values(

@@ -178,12 +178,7 @@ def explain(
     """
     problem, answer = asked_of(problem, answer)
     placement, bound = _placement_of(problem, answer)
-    judged = evaluate(problem, placement)
-    objective = judged.objective
-    if objective is None or not judged.is_feasible:
-        raise InvalidProblemError(f"{problem.name!r}: the placement is not feasible: {judged.violations[0]}")
-    if isinstance(answer, Result) and answer.objective is not None:
-        _check_same(problem, objective, answer.objective)
+    judged, objective = _judged(problem, placement, answer)
     is_asked = time_limit_s > 0
     changed_problems = list(changes(problem)) if is_asked else []
     num_steps = 2 + len(changed_problems) + len(set(problem.twin_of_device.tolist())) * is_asked
@@ -228,6 +223,17 @@ def explain(
         worths=tuple(worths),
         verdict=verdict(problem, replace(answer, placement=placement) if isinstance(answer, Result) else placement),
     )
+
+
+def _judged(problem: Problem, placement: Placement, answer: Placement | Result) -> tuple[Evaluation, float]:
+    """Return the evaluation of a feasible placement, and its objective, which is that of the result."""
+    judged = evaluate(problem, placement)
+    objective = judged.objective
+    if objective is None or not judged.is_feasible:
+        raise InvalidProblemError(f"{problem.name!r}: the placement is not feasible: {judged.violations[0]}")
+    if isinstance(answer, Result) and answer.objective is not None:
+        _check_same(problem, objective, answer.objective)
+    return judged, objective
 
 
 def _placement_of(problem: Problem, answer: Placement | Result) -> tuple[Placement, float | None]:

@@ -97,18 +97,23 @@ def solve(
     prepare_kernels = prepare_when_called if problem.graph.num_ops <= FEW_OPS else prepare
     prepare_kernels(problem.objective.name, *([LEARNED] if ".learned." in type(solver).__module__ else []))
     with interruptible(run), wanted_while(lambda: run.should_stop() is None), machine.limited_to(_memory_limit(stop)):
-        try:
-            infeasible = find_infeasibility(run)
-            if infeasible is None and start is not None:
-                run.offer(start)
-            end = infeasible or work(solver, run)
-            if end is StopReason.ITERATIONS:
-                answer_first(solver.name, run)
-        except ProgramTooLargeError as error:
-            run.info["skipped"] = str(error)
-            too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME
-            end = run.should_stop() or too_little
+        end = _run_to_end(solver, run, start)
         return _sign(run, method if isinstance(method, str) else method.name, end)
+
+
+def _run_to_end(solver: Method, run: Run, start: Placement | None) -> StopReason:
+    """Let the method work, unless the problem is infeasible for a simple reason; return why it ended."""
+    try:
+        infeasible = find_infeasibility(run)
+        if infeasible is None and start is not None:
+            run.offer(start)
+        end = infeasible or work(solver, run)
+        if end is StopReason.ITERATIONS:
+            answer_first(solver.name, run)
+    except ProgramTooLargeError as error:
+        run.info["skipped"] = str(error)
+        return run.should_stop() or (StopReason.MEMORY if error.lacks_memory else StopReason.TIME)
+    return end
 
 
 def _memory_limit(stop: Stop | None) -> float:

@@ -60,6 +60,7 @@ class StepSchedule:
 
 
 _Task = tuple[int, int, bool]  # virtual stage, microbatch, is backward
+_Event = tuple[int, int, bool, float, float, int]  # worker, microbatch, is backward, start, end, virtual stage
 
 
 def simulate_step(stages: Sequence[StageLoad], num_microbatches: int, schedule: str = "1f1b") -> StepSchedule:
@@ -94,32 +95,9 @@ def simulate_step(stages: Sequence[StageLoad], num_microbatches: int, schedule: 
             mine = list(range(r, num_microbatches, stage.data_degree))
             orders.append(_order(schedule, s, num_stages, mine, stage.in_flight))
     finish = np.full((2, num_stages * chunks, num_microbatches), np.nan)
-    free, at = np.zeros(len(orders)), [0] * len(orders)
-    events: list[tuple[int, int, bool, float, float, int]] = []
-    waiting = list(range(len(orders)))
-    last = num_stages * chunks - 1
-    while waiting:
-        progressed: set[int] = set()
-        for worker in waiting:
-            order = orders[worker]
-            while at[worker] < len(order):
-                virtual, j, is_backward = order[at[worker]]
-                if is_backward:
-                    needs = finish[1, virtual + 1, j] if virtual < last else finish[0, virtual, j]
-                else:
-                    needs = finish[0, virtual - 1, j] if virtual > 0 else 0.0
-                if np.isnan(needs) or (is_backward and np.isnan(finish[0, virtual, j])):
-                    break
-                start = max(float(free[worker]), float(needs))
-                s = virtual % num_stages
-                end = start + float(passes_s[s, int(is_backward)])
-                finish[int(is_backward), virtual, j] = free[worker] = end
-                events.append((worker, j, is_backward, start, end, virtual))
-                at[worker] += 1
-                progressed.add(worker)
-        waiting = [worker for worker in waiting if at[worker] < len(orders[worker])]
-        if waiting and not progressed:
-            raise InvalidProblemError(f"schedule {schedule!r}: stages of this plan wait for each other")
+    free, events = _run_orders(orders, passes_s, finish)
+    if len(events) < sum(map(len, orders)):
+        raise InvalidProblemError(f"schedule {schedule!r}: stages of this plan wait for each other")
     stage_of = np.searchsorted(first, np.arange(len(orders)), side="right") - 1
     sync_s = np.array([stage.sync_s for stage in stages]) * num_microbatches
     step_s = float((free + sync_s[stage_of]).max())
@@ -145,6 +123,35 @@ def simulate_step(stages: Sequence[StageLoad], num_microbatches: int, schedule: 
         peak_in_flight=peak,
         peak_bytes=fixed + peak * np.array([stage.held_bytes for stage in stages]),
     )
+
+
+def _run_orders(
+    orders: list[list[_Task]],
+    passes_s: NDArray[np.float64],  # ``[S, 2]`` seconds of forward and backward
+    finish: NDArray[np.float64],  # ``[2, virtual stages, microbatches]`` written: seconds at which passes end
+) -> tuple[NDArray[np.float64], list[_Event]]:
+    """Run the tasks of every worker in their order, as far as it goes; return when workers are free, and events."""
+    free, at = np.zeros(len(orders)), [0] * len(orders)
+    events: list[_Event] = []
+    progressed, last = True, finish.shape[1] - 1
+    while progressed:
+        progressed = False
+        for worker, order in enumerate(orders):
+            while at[worker] < len(order):
+                virtual, j, is_backward = order[at[worker]]
+                if is_backward:
+                    needs = finish[1, virtual + 1, j] if virtual < last else finish[0, virtual, j]
+                else:
+                    needs = finish[0, virtual - 1, j] if virtual > 0 else 0.0
+                if np.isnan(needs) or (is_backward and np.isnan(finish[0, virtual, j])):
+                    break
+                start = max(float(free[worker]), float(needs))
+                end = start + float(passes_s[virtual % len(passes_s), int(is_backward)])
+                finish[int(is_backward), virtual, j] = free[worker] = end
+                events.append((worker, j, is_backward, start, end, virtual))
+                at[worker] += 1
+                progressed = True
+    return free, events
 
 
 def _check_interleaved(stages: Sequence[StageLoad], num_microbatches: int) -> None:

@@ -1,11 +1,23 @@
-"""Random choices of the compiled searches, from Numba's generator."""
+"""Random choices of the compiled searches, from Numba's generator, and how long and how hot they walk."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
+
+
+class Cooling(NamedTuple):
+    """Course of an annealing walk."""
+
+    # hot, cold: first and last temperature, in the unit of what is annealed; it falls geometrically
+    hot: float
+    cold: float
+    num_steps: int  # number of proposals
+    seed: int
 
 
 @njit(inline=True)

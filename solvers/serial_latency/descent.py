@@ -21,38 +21,22 @@ def descend(
     O(devices * pins) per sweep.
     """
     result = device.copy()
-    _descend(
-        result,
-        np.ascontiguousarray(flat.time_s.sum(axis=2)),
-        flat.memory_bytes,
-        flat.allowed,
-        flat.net_offsets,
-        flat.net_pins,
-        np.ascontiguousarray(flat.net_time_s.sum(axis=2)),
-        flat.class_offsets,
-        flat.class_nets,
-        flat.kind,
-        flat.limit_bytes,
-        max_sweeps,
-    )
+    time, net_time = flat.time_s.sum(axis=2), flat.net_time_s.sum(axis=2)
+    _descend(result, flat, np.ascontiguousarray(time), np.ascontiguousarray(net_time), max_sweeps)
     return result
 
 
 @njit
 def _descend(
     device: NDArray[np.int64],
+    flat: FlatProblem,
     time: NDArray[np.float64],
-    size: NDArray[np.float64],
-    allowed: NDArray[np.bool_],
-    net_offsets: NDArray[np.int64],
-    net_pins: NDArray[np.int64],
     net_time: NDArray[np.float64],
-    class_offsets: NDArray[np.int64],
-    class_nets: NDArray[np.int64],
-    kind: NDArray[np.int64],
-    limit: NDArray[np.float64],
     max_sweeps: int,
 ) -> None:
+    size, allowed, kind, limit = flat.memory_bytes, flat.allowed, flat.kind, flat.limit_bytes
+    net_offsets, net_pins = flat.net_offsets, flat.net_pins
+    class_offsets, class_nets = flat.class_offsets, flat.class_nets
     num_devices = len(kind)
     count = np.zeros((len(net_time), num_devices), dtype=np.int64)
     for net in range(len(net_time)):

@@ -74,11 +74,12 @@ class LevelModel(CpsatModel):
         super().__init__(
             flat,
             ceiling_s,
-            is_total=True,
-            slot_cost_s=objective.subgraph_cost_s,
-            times_paid=problem.graph.num_ops,  # each op may be its own subgraph
+            objective.loads(problem),
             convexity=convexity,
         )
+
+    def _times_paid(self) -> int:
+        return self.contraction.problem.graph.num_ops  # each op may be its own subgraph
 
     def _minimise_total(self, slot_cost_s: float) -> None:
         parts = [part for s in range(self.num_slots) for part in self._work(s, 0) + self._moves(s, 0)]

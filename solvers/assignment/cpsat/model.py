@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
+from placekit.objectives import Loads
 from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membership, Values, interchangeable
 from placekit.solvers.assignment.cpsat.memory import MemoryRows
@@ -52,12 +53,8 @@ class CpsatModel:
         The problem; `FlatProblem.is_ordered` asks for an acyclic quotient.
     ceiling_s
         Objective of a feasible placement, in seconds; None if none is known.
-    is_total
-        True to minimise the sum of all loads (serial latency), False for the largest.
-    slot_cost_s
-        Cost of a used slot, in seconds; only with `is_total`.
-    times_paid
-        Largest number of times that the slot cost is paid; None for once per slot.
+    loads
+        What to minimise of the loads: the largest, or the sum (serial latency) and a cost of every used slot.
     convexity
         The order graph of the ops, if the parts must be convex; `flat` should not be ordered then.
     step
@@ -83,10 +80,8 @@ class CpsatModel:
         self,
         flat: FlatProblem,
         ceiling_s: float | None = None,
+        loads: Loads = Loads(),  # noqa: B008  # frozen
         *,
-        is_total: bool = False,
-        slot_cost_s: float = 0.0,
-        times_paid: int | None = None,
         convexity: Convexity | None = None,
         step: Callable[[], None] = no_step,
         teams: TeamRows = NO_ROWS,
@@ -97,12 +92,12 @@ class CpsatModel:
         self.proto = WatchedCpModel(step)
         self.membership: Membership = (BySlot if flat.is_ordered else ByDevice)(self.proto, flat)
         self.num_classes, self.num_slots = len(flat.memory_bytes), len(self.membership.device_of_slot)
-        times_paid = self.num_slots if times_paid is None else times_paid
+        slot_cost_s, times_paid = loads.subgraph_cost_s, self._times_paid()
         if ceiling_s is None:
             ceiling_s = float(flat.time_s.max(axis=1).sum() + slot_cost_s * times_paid)
             ceiling_s += float(flat.net_time_s.max(axis=1, initial=0.0).sum()) * len(flat.kind)
         num_passes = flat.time_s.shape[2]
-        terms = self.num_classes + len(flat.net_time_s) * (self.num_slots if is_total else 1)
+        terms = self.num_classes + len(flat.net_time_s) * (self.num_slots if loads.is_total else 1)
         self.scale = TimeScale.of(ceiling_s, (terms + (times_paid if slot_cost_s else 0)) * num_passes)
         self.most = int(np.floor(ceiling_s * (1 + 1e-12) / self.scale.unit_s)) + 1
         self.kind_of_slot = flat.kind[self.membership.device_of_slot]
@@ -118,10 +113,14 @@ class CpsatModel:
         self._constrain_teams(teams)
         self._constrain_cuts()
         self.gone = {} if convexity is None else convexity.constrain(self.proto, self.membership)
-        if is_total:
+        if loads.is_total:
             self._minimise_total(slot_cost_s)
         else:
             self._minimise_largest_load()
+
+    def _times_paid(self) -> int:
+        """Return the largest number of times that the cost of a slot is paid."""
+        return self.num_slots
 
     def _constrain_teams(self, teams: TeamRows) -> None:
         """Limit the devices of used slots per kind, and the pinned members of a slot to its size."""

@@ -114,8 +114,7 @@ def build_model(
     return CpsatModel(
         flat,
         ceiling_s,
-        is_total=loads.is_total,
-        slot_cost_s=loads.subgraph_cost_s,
+        loads,
         convexity=convexity,
         step=Building("constraint program", count_literals(flat, convexity), CPSAT, left_s),
         with_blocks=contraction if problem.has_tight_blocks else None,

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import by_reference, njit
+from placekit.solvers.generic.draws import Cooling
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.proposals import propose
 from placekit.solvers.makespan.search.trial import keeps, restore
@@ -49,10 +50,7 @@ def anneal(
     best_sequence: NDArray[np.int64],
     best_s: float,
     weight: float,
-    hot_s: float,
-    cold_s: float,
-    num_steps: int,
-    seed: int,
+    cooling: Cooling,
 ) -> float:
     """Anneal from `walk`, and keep the best schedule.
 
@@ -68,12 +66,8 @@ def anneal(
         Makespan to beat, in seconds.
     weight
         Weight of the mean finish time in the cost.
-    hot_s, cold_s
-        First and last temperature in seconds; it falls geometrically.
-    num_steps
-        Number of proposals.
-    seed
-        Seed of the walk.
+    cooling
+        Temperatures in seconds.
 
     Returns
     -------
@@ -85,6 +79,7 @@ def anneal(
     O(ops + edges) per proposal, at worst.
     """
     flat, walk = by_reference(flat), by_reference(walk)
+    hot_s, cold_s, num_steps, seed = cooling
     np.random.seed(seed)  # noqa: NPY002  # numba's own generator
     value = settle(flat, walk, 0, len(walk.sequence))
     trace(flat, walk)
@@ -92,10 +87,10 @@ def anneal(
         best_s = value
         _copy(walk, best_device, best_sequence)
     temperature = hot_s
-    cooling = (cold_s / hot_s) ** (1.0 / num_steps) if hot_s > 0.0 else 0.0
+    factor = (cold_s / hot_s) ** (1.0 / num_steps) if hot_s > 0.0 else 0.0
     num_accepted = 0
     for _ in range(num_steps):
-        temperature *= cooling
+        temperature *= factor
         forget(walk)
         first = propose(flat, walk)
         if first < 0:

@@ -23,7 +23,7 @@ from placekit.objectives.makespan.orders import rule_of
 from placekit.solve.lifting.relaxed import work
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.generic.draws import below
+from placekit.solvers.generic.draws import Cooling, below
 from placekit.solvers.generic.excess import find_feasible
 from placekit.solvers.makespan.lists.schedulers import Heft, MEtf
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
@@ -108,7 +108,7 @@ def _propose(
 
 @njit
 def anneal_placement(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
-    flat, device, best_device, best_s, priority, rule, hot_s, cold_s, num_steps, seed
+    flat, device, best_device, best_s, priority, rule, cooling
 ):
     """Anneal a placement that fits, and keep the best.
 
@@ -122,16 +122,15 @@ def anneal_placement(  # type: ignore[no-untyped-def]  # compiled: the argument 
         Makespan to beat, in seconds.
     priority, rule
         As for :func:`~placekit.objectives.makespan.kernels.dispatch`.
-    hot_s, cold_s : float
-        First and last temperature in seconds.
-    num_steps, seed : int
-        Number of proposals, and seed of the walk.
+    cooling : Cooling
+        Temperatures in seconds.
 
     Returns
     -------
     float
         The best makespan in seconds. O((V + E) log V) per proposal.
     """
+    hot_s, cold_s, num_steps, seed = cooling
     np.random.seed(seed)  # noqa: NPY002  # numba's own generator
     num_ops, num_classes = len(device), len(flat.class_bytes)
     used = np.zeros(flat.time_s.shape[1])
@@ -139,12 +138,12 @@ def anneal_placement(  # type: ignore[no-untyped-def]  # compiled: the argument 
         used[device[flat.class_ops[flat.class_offsets[c]]]] += flat.class_bytes[c]
     start, finish, step = np.empty(num_ops), np.empty(num_ops), np.empty(num_ops, dtype=np.int64)
     changed, before = np.empty(num_classes + 2, dtype=np.int64), np.empty(num_classes + 2, dtype=np.int64)
-    value, temperature, cooling = np.inf, hot_s, (cold_s / hot_s) ** (1.0 / num_steps)
+    value, temperature, factor = np.inf, hot_s, (cold_s / hot_s) ** (1.0 / num_steps)
     for number in range(num_steps + 1):
         count = _propose(flat, device, used, changed, before) if number else 0
         if number and count == 0:
             continue
-        temperature *= cooling
+        temperature *= factor
         fits = True
         for d in range(len(used)):
             fits = fits and used[d] <= flat.instance.limit_bytes[d]
@@ -211,7 +210,8 @@ def _cycle(
     for done in range(0, num_steps, block):
         steps = min(block, num_steps - done)
         hot, cold = (hot_s * (cold_s / hot_s) ** (at / num_steps) for at in (done, done + steps))
-        found_s = anneal_placement(flat, device, best, best_s, *ruled, hot, cold, steps, int(run.rng.integers(2**32)))
+        cooling = Cooling(hot, cold, steps, int(run.rng.integers(2**32)))
+        found_s = anneal_placement(flat, device, best, best_s, *ruled, cooling)
         if found_s < best_s:
             best_s = found_s
             run.offer(Placement.of(run.problem, best.copy()), at_most=best_s)

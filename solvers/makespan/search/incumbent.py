@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from placekit.model.placement import Placement
 from placekit.solve.method import Run
+from placekit.solvers.generic.draws import Cooling
 from placekit.solvers.makespan.decomposition.stretch import cut_stretch
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
@@ -112,8 +113,8 @@ def _annealed(
             return
         steps = min(chunk, num_steps - done)
         begin, end = (hot_s * (cold_s / hot_s) ** (at / num_steps) for at in (done, done + steps))
-        seed = int(seeds.integers(2**32))
-        value_s = anneal(flat, walk, device, sequence, value_s, MEAN_WEIGHT, begin, end, steps, seed)
+        falling = Cooling(begin, end, steps, int(seeds.integers(2**32)))
+        value_s = anneal(flat, walk, device, sequence, value_s, MEAN_WEIGHT, falling)
         yield value_s
 
 

@@ -80,16 +80,9 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
         scheduler.run(run)
     if run.placement is not None and (reason := run.should_stop()) is not None:  # the starts take as long again
         return reason
-    best = Best(run, flat)
-    for device, sequence in known_starts(run, flat):
-        best.consider(device, sequence)
-    if not np.isfinite(best.value_s):
-        listed = list_schedule(flat, 0.0, run.rng)
-        if listed is None and not find_feasible(run):
-            return run.should_stop() or StopReason.FINISHED
-        for device, sequence in known_starts(run, flat) if listed is None else [listed]:
-            best.consider(device, sequence)
-    best.offer()
+    best = _best_start(run, flat)
+    if best is None:
+        return run.should_stop() or StopReason.FINISHED
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
     patience = run.tries(params.patience, PATIENCE)
@@ -126,6 +119,21 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
     return reason
+
+
+def _best_start(run: Run[Makespan], flat: SequenceProblem) -> Best | None:
+    """Offer the best schedule to start from; None if no placement fits."""
+    best = Best(run, flat)
+    for device, sequence in known_starts(run, flat):
+        best.consider(device, sequence)
+    if not np.isfinite(best.value_s):
+        listed = list_schedule(flat, 0.0, run.rng)
+        if listed is None and not find_feasible(run):
+            return None
+        for device, sequence in known_starts(run, flat) if listed is None else [listed]:
+            best.consider(device, sequence)
+    best.offer()
+    return best
 
 
 def _search_clusters(run: Run[Makespan], flat: SequenceProblem, params: LocalSearchParams) -> None:

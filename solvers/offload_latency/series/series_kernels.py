@@ -196,26 +196,33 @@ def _paths_from(mask: int, gap: Gap, plain: Floats, inner_end: Floats, inner_out
         inner_out[v] = min(outside + gap.host_s[v], inner_end[v] + gap.out_s[v])
 
 
+class Paths(NamedTuple):
+    """Times of the nodes of a gap (:func:`_paths_from`), and the latest of those up to each ideal."""
+
+    plain: Floats
+    inner_end: Floats
+    inner_out: Floats
+    on_host: Floats
+    in_calls: Floats
+
+
 @njit(inner=True)
 def _relax_between(
     source: int,
     gap: Gap,
     with_calls: bool,
     table: Table,
-    plain: Floats,
-    inner_end: Floats,
-    inner_out: Floats,
-    on_host: Floats,
-    in_calls: Floats,
-    length: Floats,
-    chain: Ints,
+    paths: Paths,
+    chains: tuple[Floats, Ints],
 ) -> None:
     """Lower ``ready_s`` of all ideals of the gap by the nodes between `source`, after which a call ended, and them.
 
     They run on the host, or, if `with_calls`, in calls inside the gap, for whose time lower bounds are used: that of
     `_paths_from`, and what the whole gap takes with so many calls, less what the rest of it takes on the host before
-    and behind. ``on_host`` and ``in_calls`` are ``[end - begin]`` scratch, ``length`` and ``chain`` ``[chains]``.
+    and behind. `chains` are scratch of `one_call`.
     """
+    plain, inner_end, inner_out, on_host, in_calls = paths
+    length, chain = chains
     num_states, most_taken = table.fewer.shape[1], len(gap.inside_s)
     begin, mask = gap.begin, gap.mask
     best = table.done_s[source, num_states - 1]
@@ -282,11 +289,12 @@ def relax_gap(first: int, until: int, gap: Gap, with_calls: bool, sums: Sums, ta
     """
     num_local, last = len(gap.host_s), table.ready_s.shape[1] - 1
     plain, inner_end, inner_out = np.zeros(num_local), np.zeros(num_local), np.zeros(num_local)
-    on_host, in_calls = np.zeros(gap.end - gap.begin), np.zeros(gap.end - gap.begin)
-    length, chain = np.zeros(len(gap.chains.length_s)), np.zeros(len(gap.chains.length_s), dtype=np.int64)
+    num_ideals = gap.end - gap.begin
+    paths = Paths(plain, inner_end, inner_out, np.zeros(num_ideals), np.zeros(num_ideals))
+    chains = np.zeros(len(gap.chains.length_s)), np.zeros(len(gap.chains.length_s), dtype=np.int64)
     for at in range(first, until):
         if not with_calls:
             _relax_gap_calls(at, gap, sums, table, most_s)
         if table.done_s[at, last] < most_s:
             _paths_from(gap.mask[at], gap, plain, inner_end, inner_out)
-            _relax_between(at, gap, with_calls, table, plain, inner_end, inner_out, on_host, in_calls, length, chain)
+            _relax_between(at, gap, with_calls, table, paths, chains)

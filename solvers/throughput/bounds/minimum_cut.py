@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,40 +37,44 @@ def minimum_cut(
     ----------
     Klimmek and Wagner, "A simple hypergraph min cut algorithm", FU Berlin, report B 96-02 (1996).
     """
-    node_offsets, node_nets = invert(net_offsets, net_pins, num_nodes)
-    alive, tail = np.arange(num_nodes), np.arange(num_nodes)
-    merged, chain = np.arange(num_nodes), np.full(num_nodes, -1)
+    nets = Nets(net_offsets, net_pins, *invert(net_offsets, net_pins, num_nodes), weight)
+    every = np.arange(num_nodes)
+    merge = Merge(every, every.copy(), np.full(num_nodes, -1), every.copy())
     best, left = np.inf, num_nodes
     while left > 1:
         if should_stop():
             return None
         until = max(1, left - 1 - WORK_BETWEEN_LOOKS // (left * left + len(net_pins)))
-        found = _minimum_cut(
-            left, until, alive, merged, chain, tail, net_offsets, net_pins, node_offsets, node_nets, weight
-        )
+        found = _minimum_cut(left, until, merge, nets)
         best, left = min(best, float(found)), until
     return best
 
 
-@njit
-def _minimum_cut(
-    first_left: int,
-    last_left: int,
-    alive: NDArray[np.int64],
-    merged: NDArray[np.int64],
-    chain: NDArray[np.int64],
-    tail: NDArray[np.int64],
-    net_offsets: NDArray[np.int64],
-    net_pins: NDArray[np.int64],
-    node_offsets: NDArray[np.int64],
-    node_nets: NDArray[np.int64],
-    weight: NDArray[np.float64],
-) -> float:
-    """Merge from `first_left` nodes to `last_left`, in place, and return the smallest cut on the way.
+class Nets(NamedTuple):
+    """Nets with their nodes, nodes with their nets, and weights of nets."""
 
-    ``merged``: node that each node has become; ``chain``: next original node inside the same merged node, and ``tail``
-    the last one; the first nodes of ``alive`` are those that are left.
-    """
+    net_offsets: NDArray[np.int64]
+    net_pins: NDArray[np.int64]
+    node_offsets: NDArray[np.int64]
+    node_nets: NDArray[np.int64]
+    weight: NDArray[np.float64]
+
+
+class Merge(NamedTuple):
+    """Nodes that have become one."""
+
+    alive: NDArray[np.int64]  # the first ones are those that are left
+    merged: NDArray[np.int64]  # node that each node has become
+    # chain, tail: next original node inside the same merged node; and the last one of each
+    chain: NDArray[np.int64]
+    tail: NDArray[np.int64]
+
+
+@njit
+def _minimum_cut(first_left: int, last_left: int, merge: Merge, nets: Nets) -> float:
+    """Merge from `first_left` nodes to `last_left`, in place, and return the smallest cut on the way."""
+    alive, merged, chain, tail = merge
+    net_offsets, net_pins, node_offsets, node_nets, weight = nets
     num_nodes = len(merged)
     best = np.inf
     for left in range(first_left, last_left, -1):

@@ -40,9 +40,8 @@ def find_clusters(
     """
     work = flat.time_s.sum(axis=2).min(axis=1)
     weight = flat.net_time_s.sum(axis=2).max(axis=1) / (np.diff(flat.net_offsets) - 1)
-    nets = flat.net_offsets, flat.net_pins, flat.class_offsets, flat.class_nets
     leader = np.full(len(work), -1, dtype=np.int64)
-    _find_leaders(*nets, work, weight, flat.allowed.copy(), device, most_s, seed, leader)
+    _find_leaders(flat, work, weight, flat.allowed.copy(), device, most_s, seed, leader)
     cluster: NDArray[np.int64]
     leaders, cluster = np.unique(leader, return_inverse=True)
     return cluster, len(leaders)
@@ -50,10 +49,7 @@ def find_clusters(
 
 @njit
 def _find_leaders(
-    net_offsets: NDArray[np.int64],
-    net_pins: NDArray[np.int64],
-    class_offsets: NDArray[np.int64],
-    class_nets: NDArray[np.int64],
+    flat: FlatProblem,
     work: NDArray[np.float64],
     weight: NDArray[np.float64],
     allowed: NDArray[np.bool_],
@@ -65,6 +61,8 @@ def _find_leaders(
     """Write the class that each class joins into `leader`, all -1 before; `work` and `allowed` become the clusters'."""
     np.random.seed(seed)  # noqa: NPY002  # numba's own generator
     num_classes, num_devices = allowed.shape
+    net_offsets, net_pins = flat.net_offsets, flat.net_pins
+    class_offsets, class_nets = flat.class_offsets, flat.class_nets
     rating = np.zeros(num_classes)
     touched = np.empty(num_classes, dtype=np.int64)
     for c in shuffled(num_classes):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.solvers.assignment.flat import FlatProblem
+from placekit.solvers.generic.draws import Cooling
 from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
 from placekit.solvers.throughput.local_search.state import State, empty_state, load_state
@@ -119,9 +120,9 @@ def _anneal_level(
         steps = min(CHUNK, num_steps - i * CHUNK)
         if i:
             load_state(flat, state, state.device.copy())  # rounding errors of the last chunk's additions
-        args = float(edges[i]), float(edges[i + 1]), steps, int(rng.integers(2**31))
+        cooling = Cooling(float(edges[i]), float(edges[i + 1]), steps, int(rng.integers(2**31)))
         before, before_s = device.copy(), objective_s
-        found_s = anneal(flat, state, device, objective_s, scale, cycle.squarings, *args)
+        found_s = anneal(flat, state, device, objective_s, scale, cycle.squarings, cooling)
         if found_s < before_s:
             # moves add up their differences, which cancel where times are of very different sizes: once more, in full
             walked = state.device.copy()

@@ -31,6 +31,10 @@ class State(NamedTuple):
     used_bytes: NDArray[np.float64]  # ``[D]`` bytes occupied
     pins_on: NDArray[np.int32]  # ``[N, D]`` pins of every net on every device
     quotient: NDArray[np.int64]  # ``[D, D]`` order edges from device to device; kept only where the problem is ordered
+    # edges, waiting, ready: ``[D, D]``, ``[D]`` and ``[D]`` scratch of `is_acyclic_after`
+    edges: NDArray[np.int64]
+    waiting: NDArray[np.int64]
+    ready: NDArray[np.int64]
 
 
 def empty_state(flat: FlatProblem) -> State:
@@ -43,6 +47,9 @@ def empty_state(flat: FlatProblem) -> State:
         used_bytes=np.zeros(num_devices),
         pins_on=np.zeros((len(flat.net_offsets) - 1, num_devices), dtype=np.int32),
         quotient=np.zeros((num_devices, num_devices), dtype=np.int64),
+        edges=np.zeros((num_devices, num_devices), dtype=np.int64),
+        waiting=np.zeros(num_devices, dtype=np.int64),
+        ready=np.zeros(num_devices, dtype=np.int64),
     )
 
 
@@ -76,7 +83,7 @@ def load_state(flat: FlatProblem, state: State, device: NDArray[np.int64]) -> No
                     state.moved_s[d, p] += flat.net_time_s[n, flat.kind[d], p]
 
 
-@njit(inline=True)
+@njit(inline=True, allocates=False)
 def transfer_change(
     flat: FlatProblem, state: State, c: int, target: int, source_s: NDArray[np.float64], target_s: NDArray[np.float64]
 ) -> None:
@@ -99,7 +106,7 @@ def transfer_change(
                 target_s[p] += at_target * flat.net_time_s[n, target_kind, p]
 
 
-@njit(inline=True)
+@njit(inline=True, allocates=False)
 def move(
     flat: FlatProblem, state: State, c: int, target: int, source_s: NDArray[np.float64], target_s: NDArray[np.float64]
 ) -> None:
@@ -127,11 +134,16 @@ def move(
     state.device[c] = target
 
 
-@njit(inline=True)
+@njit(inline=True, allocates=False)
 def is_acyclic_after(flat: FlatProblem, state: State, c: int, target: int) -> bool:
     """Return True if the quotient has no cycle after moving `c`. O(edges of the class + devices squared)."""
     source = state.device[c]
-    edges = state.quotient.copy()
+    edges, waiting, ready = state.edges, state.waiting, state.ready
+    num_devices = len(edges)
+    for a in range(num_devices):
+        waiting[a] = 0
+        for b in range(num_devices):
+            edges[a, b] = state.quotient[a, b]
     for i in range(flat.next_offsets[c], flat.next_offsets[c + 1]):
         d = state.device[flat.next_classes[i]]
         edges[source, d] -= 1
@@ -140,13 +152,10 @@ def is_acyclic_after(flat: FlatProblem, state: State, c: int, target: int) -> bo
         d = state.device[flat.previous_classes[i]]
         edges[d, source] -= 1
         edges[d, target] += 1
-    num_devices = len(edges)
-    waiting = np.zeros(num_devices, dtype=np.int64)
     for a in range(num_devices):
         for b in range(num_devices):
             if a != b and edges[a, b] > 0:
                 waiting[b] += 1
-    ready = np.empty(num_devices, dtype=np.int64)
     num_ready = 0
     for d in range(num_devices):
         if waiting[d] == 0:
@@ -165,7 +174,7 @@ def is_acyclic_after(flat: FlatProblem, state: State, c: int, target: int) -> bo
     return num_ready == num_devices
 
 
-@njit(inline=True)
+@njit(inline=True, allocates=False)
 def objective(flat: FlatProblem, state: State) -> float:
     """Return the throughput objective in seconds: the sum over the passes of the largest load."""
     total = 0.0
@@ -178,7 +187,7 @@ def objective(flat: FlatProblem, state: State) -> float:
     return total
 
 
-@njit(inline=True)
+@njit(inline=True, allocates=False)
 def overflow(flat: FlatProblem, state: State) -> float:
     """Return the bytes by which devices exceed their limits, summed."""
     total = 0.0

@@ -22,6 +22,7 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives import Makespan
 from placekit.objectives.makespan.simulate import simulate_steps
+from placekit.solvers.generic.draws import Cooling
 from placekit.solvers.makespan.schedule import sequence as sequences
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, empty_timeline, sequence_problem
 from placekit.solvers.makespan.search import trial as trials
@@ -174,7 +175,7 @@ def seed_numba(seed: int) -> None:
     """Seed the generator that the kernels use, by annealing two ops elsewhere."""
     flat = flat_of(layered(2))
     walk = walks.empty_walk(flat)
-    anneal(flat, walk, walk.device.copy(), np.arange(2), np.inf, 1.0, 1.0, 0.5, 1, seed)
+    anneal(flat, walk, walk.device.copy(), np.arange(2), np.inf, 1.0, Cooling(1.0, 0.5, 1, seed))
 
 
 @examples(100)
@@ -288,11 +289,13 @@ def test_mild_cycles_stay_near_where_they_start() -> None:
     walk, device, sequence = walks.empty_walk(flat), start[0].copy(), start[1].copy()
     num_steps = 300 * len(device)
     listed_s = walks.load(flat, walk, device, sequence)
-    best_s = anneal(flat, walk, device, sequence, listed_s, 0.2, 0.03 * listed_s, 1e-4 * listed_s, num_steps, 0)
+    cooling = Cooling(0.03 * listed_s, 1e-4 * listed_s, num_steps, 0)
+    best_s = anneal(flat, walk, device, sequence, listed_s, 0.2, cooling)
     stays = []
     for hot in HOT:
         walks.load(flat, walk, device, sequence)
-        anneal(flat, walk, device.copy(), sequence.copy(), best_s, 0.2, hot * best_s, 1e-4 * best_s, num_steps, 1)
+        cooling = Cooling(hot * best_s, 1e-4 * best_s, num_steps, 1)
+        anneal(flat, walk, device.copy(), sequence.copy(), best_s, 0.2, cooling)
         stays.append(float(np.mean(walk.device == device)))
     mild = [stay for hot, stay in zip(HOT, stays, strict=True) if hot < MILD]
     assert min(mild) > 1.5 * max(stays[len(mild) :])

@@ -23,12 +23,12 @@ from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.solve.registry import get_method
 from placekit.solvers.assignment.flat import FlatProblem, flatten
 from placekit.solvers.generic.coarsen import contract
+from placekit.solvers.generic.draws import Cooling
 from placekit.solvers.throughput.local_search import anneal as module
 from placekit.solvers.throughput.local_search import state as states
 from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
 from placekit.solvers.throughput.local_search.state import (
-    State,
     empty_state,
     load_state,
     objective,
@@ -95,7 +95,7 @@ def test_moves_keep_the_state_exact(problem: pk.Problem, seed: int) -> None:
             states.transfer_change(flat, state, c, target, out_s, in_s)
             states.move(flat, state, c, target, out_s, in_s)
         load_state(flat, fresh, state.device)
-        for name in State._fields:
+        for name in ("device", "work_s", "moved_s", "used_bytes", "pins_on", "quotient"):
             np.testing.assert_allclose(getattr(state, name), getattr(fresh, name), rtol=1e-9, atol=1e-6, err_msg=name)
         assert states.objective(flat, state) == pytest.approx(states.objective(flat, fresh), rel=1e-9, abs=1e-9)
 
@@ -135,7 +135,7 @@ def test_compiled_kernels_agree_with_plain_python(problem: pk.Problem, seed: int
         helpers = {} if compiled else {name: f.py_func for name, f in vars(module).items() if hasattr(f, "py_func")}
         with patch.dict(vars(module), helpers):
             walk = cast("Any", anneal if compiled else anneal.py_func)
-            value = walk(flat, state, best, np.inf, scale, 3, 0.3, 0.01, 60, seed)
+            value = walk(flat, state, best, np.inf, scale, 3, Cooling(0.3, 0.01, 60, seed))
         ends.append((state.device.tolist(), best.tolist(), value))
     assert ends[0] == ends[1]
 
