@@ -18,8 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from placekit.cost_models.sheets.cards import cards, processors
 from placekit.cost_models.sheets.machines import machine_of, with_links
 from placekit.io.link_classes import LINKS
+from placekit.language.config.from_config import describe_published
+from placekit.language.config.published import published, published_name
 from placekit.language.decoder import BITS, DECODERS
+from placekit.language.from_numbers import describe_decoder
 from placekit.language.planning.question import GivenModel, Wishes
+from placekit.language.precision import PRECISIONS
 from placekit.language.runtimes import get_runtime, loadable
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.model.errors import PlacekitError, did_you_mean
@@ -107,11 +111,17 @@ class Question(BaseModel):
             return dropped.read(self.model, self.precision or None)
         if "@" in self.model:
             raise QuestionError("model", f"{self.model.partition('@')[0]} is not here: drop the file again")
-        if self.model not in DECODERS:
-            there = f"there are {', '.join(DECODERS)}{did_you_mean(self.model, DECODERS)}"
+        name, precision = self.model.lower(), self.precision or None
+        if name in DECODERS:
+            with blamed_on("precision"):
+                return GivenModel(name, describe_decoder(DECODERS[name], precision or "f16", name))
+        found = published_name(self.model)
+        if found is None:
+            names = [*DECODERS, *published()]
+            there = f"there are {', '.join(names)}{did_you_mean(name, names)}"
             raise QuestionError("model", f"no model {self.model!r}; {there}; or drop a config.json or a GGUF file")
         with blamed_on("precision"):
-            return GivenModel.read(self.model, None, self.precision or None)
+            return GivenModel(found, describe_published(found, precision))
 
     @property
     def file(self) -> str:
@@ -206,7 +216,8 @@ class DroppedModels:
 def known() -> dict[str, Any]:
     """Return what can be chosen: models, precisions, cards, processors, links and runtimes."""
     return {
-        "model": list(DECODERS), "precision": list(BITS), "processor": list(processors()), "link": list(LINKS),
+        "model": [*DECODERS, *published()], "precision": list(PRECISIONS), "cache_precision": list(BITS),
+        "processor": list(processors()), "link": list(LINKS),
         "card": {card.name: card.memory_bytes for card in cards().values()},
         "runtime": [runtime.name for runtime in loadable()],
     }  # fmt: skip

@@ -108,16 +108,18 @@ def test_a_named_model_on_two_cards_has_its_line_which_is_copied(opened: Open) -
     """From an empty address to a line in the clipboard; the address has the question, and asks it again."""
     page = opened()
     answered(page)
-    assert "llama-server -m llama3-8b.gguf --n-gpu-layers 33" in page.inner_text("#launch")
-    assert re.search(r"Generated\s+\d+ tokens/s\s+two of three times \d+ to \d+", page.inner_text("#numbers"))
+    assert "llama-server -m llama3-70b.gguf --n-gpu-layers 81" in page.inner_text("#launch")
+    assert re.search(
+        r"Generated\s+[\d.]+ tokens/s\s+two of three such measurements: [\d.]+ to [\d.]+", page.inner_text("#numbers")
+    )
     page.click("text=Copy the line")
     assert page.evaluate("navigator.clipboard.readText()") == page.inner_text("#launch")
-    page.select_option("#precision", "int8")
+    page.select_option("#precision", "q3_k_m")
     answered(page)
-    assert question_of(page)["precision"] == "int8"
+    assert question_of(page)["precision"] == "q3_k_m"
     line, again = page.inner_text("#launch"), opened(page.url[page.url.index("#") :])
     answered(again)
-    assert (again.inner_text("#launch"), again.input_value("#precision")) == (line, "int8")
+    assert (again.inner_text("#launch"), again.input_value("#precision")) == (line, "q3_k_m")
 
 
 def test_the_slider_of_context_moves_blocks_and_memory(opened: Open) -> None:
@@ -207,7 +209,7 @@ def test_a_config_is_dropped_with_the_mouse(opened: Open) -> None:
     answered(page)
     assert "-m qwen2.5-7b.gguf" in page.inner_text("#launch")
     page.click("#same summary")
-    assert page.inner_text("#command").startswith("placekit llm qwen2.5-7b/config.json --precision int4")
+    assert page.inner_text("#command").startswith("placekit llm qwen2.5-7b/config.json --precision q4_k_m")
 
 
 def test_a_line_is_pasted(opened: Open) -> None:
@@ -259,11 +261,11 @@ def test_tables_of_precisions_and_of_cards(opened: Open) -> None:
     page = opened()
     answered(page)
     page.click("#precisions summary")
-    page.wait_for_selector("#precisions tbody tr:nth-child(6)")
-    assert re.findall(r"^(\w+)\t", page.inner_text("#precisions tbody"), re.MULTILINE)[:2] == ["f32", "bf16"]
+    page.wait_for_selector("#precisions tbody tr:nth-child(7)")
+    assert re.findall(r"^(\w+)\t", page.inner_text("#precisions tbody"), re.MULTILINE)[:2] == ["q3_k_m", "iq4_xs"]
     page.click("#rivals summary")
     page.wait_for_selector("#rivals tbody tr:nth-child(2)")
-    assert re.search(r"own choice \(--fit\)\t1\.\d\dx", page.inner_text("#rivals tbody"))
+    assert re.search(r"own choice \(--fit\)\t\d\.\d\dx", page.inner_text("#rivals tbody"))
     page.click("#what-if summary")
     page.wait_for_selector("#what-if tbody tr:nth-child(4)")
     assert "one RTX 4090 less\t0." in page.inner_text("#what-if tbody")

@@ -102,7 +102,7 @@ def test_paths_of_a_request_lead_to_no_file(served: Served, path: str) -> None:
     assert [served.ask(f"/{name}")[0] for name in ("", *under_test.ASSETS)] == [200] * 5
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "config.json", "../x.gguf", "tests/language/configs", "."])
+@pytest.mark.parametrize("name", ["/etc/passwd", "config.json", "../x.gguf", ".", "mine/qwen3"])
 def test_a_model_is_no_path(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Names are those of the table; a file of this machine is not read, even where there is one."""
     (tmp_path / "config.json").write_text("{}")
@@ -110,6 +110,19 @@ def test_a_model_is_no_path(served: Served, tmp_path: Path, monkeypatch: pytest.
     status, told = served.plan(model=name)
     assert (status, told["field"]) == (400, "model")
     assert told["error"].startswith(f"no model {name!r}; there are llama3-8b, ")
+
+
+def test_a_name_of_the_table_is_never_that_of_a_file(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is called like a model changes nothing."""
+    found = [served.plan(model=name) for name in ("qwen3-0.6b", "gpt2")]
+    for name in ("qwen3-0.6b", "gpt2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    again = [served.plan(model=name, context=2048) for name in ("qwen3-0.6b", "gpt2")]
+    assert [status for status, _ in [*found, *again]] == [200] * 4
 
 
 def test_a_file_is_stored_under_a_name_of_the_servers(served: Served) -> None:

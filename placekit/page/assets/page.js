@@ -5,8 +5,9 @@ const $ = (id) => document.getElementById(id);
 const COLOURS = ["#2f5f9e", "#a8480f", "#2b7548", "#7a4fa3", "#85560a", "#0f6f82", "#b0305c", "#5a5f66"];
 const FIELDS = ["model", "precision", "runtime", "context", "processor", "link", "prompt", "generated", "sequences", "cache_precision"];
 const NUMBERS = ["context", "prompt", "generated", "sequences"];
-const START = { model: "llama3-8b", precision: "int4", cards: "RTX 4090, RTX 3090", ram: "64 GB DDR5-5600 x2", runtime: "llama.cpp", context: 8192 };
+const START = { model: "llama3-70b", precision: "q4_k_m", cards: "RTX 4090, RTX 3090", ram: "64 GB DDR5-5600 x2", runtime: "llama.cpp", context: 8192 };
 const RAM = ["DDR3-1600", "DDR4-2666", "DDR4-3200", "DDR5-4800", "DDR5-5600", "DDR5-6000", "DDR5-6400", "LPDDR5X-7500", "LPDDR5X-8533"];
+const COMPARED = ["q3_k_m", "iq4_xs", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "f16"];
 const ANSWERS = globalThis.ANSWERS;
 const kept = new Map(); // headers of dropped models by id, for a server that was started again
 let cards = []; // [name, count]
@@ -185,7 +186,7 @@ function showAnswer() {
   $("launch-box").hidden = !best.launch.length;
   for (const name of ["launch", "command", "python"]) $(name).textContent = [best[name]].flat().join("\n");
   const told = [["Prompt", "prompt"], ["Generated", "generated"]].filter(([, what]) => speedOf(best, what)).map(([name, what]) =>
-    [name, `${rate(speedOf(best, what))} tokens/s`, best.speeds[what].least ? `two of three times ${range(best.speeds[what])}` : "no range: nothing like this was measured"]);
+    [name, `${rate(speedOf(best, what))} tokens/s`, best.speeds[what].least ? `two of three such measurements: ${range(best.speeds[what])}` : "no range: nothing like this was measured"]);
   const { longest, limit } = best.context;
   if (longest) told.push(["Longest context", `${longest.toLocaleString("en")} tokens`, longest === limit ? "the model's own limit" : "on these devices as planned"]);
   $("numbers").replaceChildren(...told.map(([name, value, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, more)))));
@@ -335,7 +336,7 @@ async function compare(id, first, cases) { // asks one question after the other,
 }
 const tables = {
   precisions: later(() => $("precision").disabled ? $("precisions").lastElementChild.replaceChildren("The file has its own precision.")
-    : compare("precisions", "precision", known.precision.map((each) => [each, { precision: each }])), 400),
+    : compare("precisions", "precision", COMPARED.map((each) => [each, { precision: each }])), 400),
   "what-if": later(() => {
     const other = (at, by) => ({ cards: cardText(cards.map(([name, count], each) => [name, count + (each === at ? by : 0)])) });
     compare("what-if", "machine", cards.flatMap(([name], at) => [[`one ${name} more`, other(at, 1)], [`one ${name} less`, other(at, -1)]]));
@@ -499,7 +500,7 @@ async function start() {
   options("card-names", Object.keys(known.card));
   options("processors", known.processor);
   options("precision", known.precision);
-  options("cache_precision", known.precision);
+  options("cache_precision", known.cache_precision);
   options("runtime", known.runtime, "none: no runtime's rules");
   options("link", known.link, "the card's own slot");
   options("ram-type", RAM);
