@@ -45,7 +45,7 @@ _TIE = 1e-9  # ends that differ by less, relatively, are equally good for the te
 
 
 class Policies(NamedTuple):
-    """What SELECT, PLACE and the teacher say, for V ops on D devices and H hidden units."""
+    """Weights and scores of SELECT, PLACE and the teacher, for V ops on D devices and H hidden units."""
 
     score: NDArray[np.float64]  # ``[V]`` of SELECT
     # own, joins: ``[V, H]`` what an op adds to the hidden layer of PLACE: where it is placed, and, in the mean over the

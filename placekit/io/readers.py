@@ -24,7 +24,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads files of one kind.
+    """Reader of files of one kind.
 
     Parameters
     ----------

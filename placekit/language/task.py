@@ -89,7 +89,7 @@ class LanguageTask:
 
     @property
     def hosted_layers(self) -> str:
-        """What the host has of blocks whose rest is on cards."""
+        """Parts on the host of blocks whose rest is on cards."""
         return "experts" if self.has_experts else "feed-forward layers"
 
     @property
@@ -121,7 +121,7 @@ def alive_bytes(graph: OpGraph) -> float:
 
 @dataclass(frozen=True)
 class TaskForm:
-    """How serving a model becomes a problem."""
+    """Choices by which serving a model becomes a problem."""
 
     objective: Objective | None = None  # None for that of problems that name none
     contiguity: Contiguity | None = None  # None for the objective's own
@@ -136,7 +136,7 @@ class TaskForm:
 
 @dataclass(frozen=True)
 class HeldByOps:
-    """What the ops of a model hold, and which of them are one."""
+    """Memory of the ops of a model, and which of them are one."""
 
     # weight_bytes, cache_bytes, shared_weights, description: as of `LanguageTask`
     weight_bytes: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""What a problem is served as, if its samples are requests to a language model."""
+"""Requests to a language model as which a problem is served."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Served:
-    """What a plan for a language model holds at a time: what launch lines say beside the places of blocks.
+    """Load of a plan for a language model at a time: what launch lines say beside the places of blocks.
 
     What is None is not known, and left to the runtime.
     """

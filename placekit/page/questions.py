@@ -96,7 +96,7 @@ class Question(BaseModel):
 
     @property
     def wishes(self) -> Wishes:
-        """What is asked of the plan."""
+        """Question about the plan."""
         with blamed_on("context"):
             serving = Serving(self.prompt, self.generated, self.context, self.sequences)  # type: ignore[arg-type]  # None: default
         with blamed_on("goal"):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Crossings:
-    """What both ends pay for the tensors between two blocks, by the groups of both stages.
+    """Seconds that both ends pay for the tensors between two blocks, by the groups of both stages.
 
     The last group stands for none: before the first stage, and behind the last.
     """

@@ -148,7 +148,7 @@ class ArraysModel(Strict):
 
 
 class ServedModel(Strict):
-    """What is served; see :class:`placekit.model.served.Served`."""
+    """Model and requests that are served; see :class:`placekit.model.served.Served`."""
 
     runtime: Name | None = None
     context: Count | None = None

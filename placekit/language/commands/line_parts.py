@@ -1,4 +1,4 @@
-"""What ``placekit llm --line`` prints of the line that it was given."""
+"""Parts that ``placekit llm --line`` prints of the line that it was given."""
 
 from __future__ import annotations
 

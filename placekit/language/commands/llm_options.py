@@ -146,7 +146,7 @@ class LlmOptions:
 
     @property
     def wishes(self) -> Wishes:
-        """What is asked of a plan."""
+        """Options of a question about a plan."""
         goal, weights = self.goal, self.weights
         return Wishes(
             serving=self.requests.serving, batch=self.requests.batch, whole_prompts=self.requests.chunk == 0,

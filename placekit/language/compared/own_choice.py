@@ -1,4 +1,4 @@
-"""What a runtime does where nobody tells it a split.
+"""Split that a runtime chooses where nobody tells it one.
 
 llama.cpp fits the model to the memory that is free (``--fit``): with room for all, blocks by the memory of the cards;
 else cards are filled from the last block to the first, and the first blocks stay on the host. Of a mixture it first

@@ -1,4 +1,4 @@
-"""What a plan is better than: the runtime's own choice, the fastest card alone, one card less."""
+"""Rivals of a plan: the runtime's own choice, the fastest card alone, one card less."""
 
 from __future__ import annotations
 

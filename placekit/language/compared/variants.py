@@ -14,7 +14,7 @@ from placekit.model.platform import Platform
 
 @dataclass(frozen=True)
 class Variant:
-    """What the best plan of a changed question delivers; None where the model does not fit, or is not described."""
+    """Delivery of the best plan of a changed question; None where the model does not fit, or is not described."""
 
     what: str  # the precision, or ``"DEVICE = CARD"``
     fits: bool

@@ -88,12 +88,12 @@ class Answer:
 
     @property
     def report(self) -> ServingReport | None:
-        """What the best plan delivers; None if nothing fits."""
+        """Delivery of the best plan; None if nothing fits."""
         return self.plan.report
 
     @property
     def servers(self) -> dict[str, Launch]:
-        """What starts every server: one called ``""``, or one for each phase; empty without a runtime or a placement.
+        """Lines of every server: one called ``""``, or one for each phase; empty without a runtime or a placement.
 
         A file with the ops of a model is started as `launch` says.
         """
@@ -165,7 +165,7 @@ class Answer:
 
     @property
     def range_from(self) -> str:
-        """What the ranges of speeds are from: ``"measured"`` devices, ``"published"`` measurements, or ``"none"``."""
+        """Source of the ranges of speeds: ``"measured"`` devices, ``"published"`` measurements, or ``"none"``."""
         if self.plan.report is not None and self.is_measured:
             return "measured"
         return "published" if any(each.factor for each in self.speeds.values()) else "none"

@@ -1,4 +1,4 @@
-"""What is asked of a plan for a language model: the model, the requests, the goal, and how cases are solved."""
+"""Question about a plan for a language model: the model, the requests, the goal, and how cases are solved."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class GivenModel:
 
     @property
     def called(self) -> str:
-        """What the model is called in answers."""
+        """Name of the model in answers."""
         return self.name if self.description is None else self.description.name
 
     def for_runtime(self, runtime: Runtime | None) -> Self | GivenModel:
@@ -106,7 +106,7 @@ _OF_FORM = ("cache_precision", "granularity", "together")
 
 @dataclass(frozen=True)
 class Wishes:
-    """What is asked of a plan, beside the model, the devices and the runtime."""
+    """Question about a plan, beside the model, the devices and the runtime."""
 
     serving: Serving = field(default_factory=Serving)  # its batch counts as `batch`; a chunk of None is the runtime's
     batch: int | None = None  # sequences that take a step together; None for the fastest of up to six sizes
@@ -150,7 +150,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Search:
-    """How the cases of a plan are solved."""
+    """Way in which the cases of a plan are solved."""
 
     method: str = "auto"  # where the ops are a chain, `auto` is method ``chain``
     stop: Callable[[float], Stop] = lambda spent_s: MaxRuntime(

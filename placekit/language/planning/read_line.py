@@ -30,7 +30,7 @@ from placekit.objectives import SerialLatency, Throughput
 
 @dataclass(frozen=True)
 class ReadLine:
-    """What a launch line does, beside the best plan of the same requests."""
+    """Result of a launch line, beside the best plan of the same requests."""
 
     launch: Launch  # runtime and options as read
     task: LanguageTask
@@ -54,7 +54,7 @@ class ReadLine:
 
     @property
     def gain(self) -> float | None:
-        """How many times as many tokens per second the best plan delivers; None if there is none."""
+        """Ratio of tokens per second of the best plan to those of the line; None if there is none."""
         best = self.best.report
         return (
             None if best is None or self.best.result.placement is None else best.tokens_per_s / self.report.tokens_per_s

@@ -35,7 +35,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class PhaseArguments:
-    """What makes a server of a runtime serve one phase only, beside what it is started with in any case."""
+    """Options that make a server of a runtime serve one phase only, beside what it is started with in any case."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class PhaseArguments:
 
 @dataclass(frozen=True)
 class Typed:
-    """How people type a line of a runtime, beside the names that placekit writes."""
+    """Spellings that people use in a line of a runtime, beside the names that placekit writes."""
 
     programs: tuple[str, ...] = ()  # beginnings of lines, without the folder of the program
     model: str | None = None  # option that has the model; None for a word of its own
@@ -173,7 +173,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Launch:
-    """What starts a runtime, or one of its servers."""
+    """Program that starts a runtime, or one of its servers."""
 
     runtime: Runtime
     environment: Mapping[str, str] = field(default_factory=dict)  # environment variables

@@ -1,4 +1,4 @@
-"""How files of training plans are shown and explained."""
+"""Views of files of training plans: shown and explained."""
 
 from __future__ import annotations
 

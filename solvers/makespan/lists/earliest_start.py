@@ -122,7 +122,7 @@ class ReadyHeaps(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """What devices wait for."""
+    """Limits of devices, and the ops for which they wait."""
 
     free: NDArray[np.float64]  # ``[D]`` end of the last op
     limit: NDArray[np.float64]  # ``[D]`` bytes
