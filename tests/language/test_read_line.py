@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.language.decoder import get_decoder
+from placekit.language.from_numbers import describe_decoder
 from placekit.language.planning.question import Wishes
 from placekit.language.runtimes import OWN, RUNTIMES
 from placekit.language.runtimes.typed import parse_line
@@ -122,6 +124,8 @@ def test_a_line_that_is_wrong_is_refused_by_its_word(line: str, told: str) -> No
     ("line", "told"),
     [
         ("llama-server -m x -c 4096", "without --n-gpu-layers llama.cpp chooses it"),
+        ("llama-server -m x -ngl auto -c 4096", "without --n-gpu-layers llama.cpp chooses it"),
+        ("llama-server -m x -ngl 9 --model-draft y", "llama.cpp: --model-draft is not read"),
         ("llama-server -m x -ngl 9 -sm row", "--split-mode row is not read"),
         (
             "llama-server -m x -ngl 9 -ot ffn_up=CPU",
@@ -235,6 +239,34 @@ def test_llama_cpp_sees_the_visible_cards() -> None:
         "CUDA_VISIBLE_DEVICES=1,0 llama-server -m x -ngl 99 -ts 1,0", "llama3-8b", CARDS, precision="int4"
     )
     assert blocks_on(read) == [0, 0, 32]
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("sudo nohup ./llama-server -hf ggml-org/x:Q4 -ngl all -ts 2,1 --jinja --temp 0.7 -fa on -t 8 > log 2>&1 &",
+         [22, 10]),
+        ("CUDA_VISIBLE_DEVICES=0 llama-cli -m x.gguf -ngl -2 -p 'hello; world & more' -n 64 -no-cnv", [32]),
+        ("cd /models && export CUDA_VISIBLE_DEVICES=1 && llama-bench -m x -ngl 99 -fa 1 -p 512 -n 128", [32]),
+        ("python3 -m vllm.entrypoints.openai.api_server --model x --enforce-eager --dtype auto -pp 2", [16, 16]),
+        ("vllm serve x -q awq --pipeline-parallel-size 2 --enable-auto-tool-choice --tool-call-parser x", [16, 16]),
+        ("sglang serve --model-path x --pp 2 --trust-remote-code --log-level info", [16, 16]),
+        ("trtllm-serve serve x --backend pytorch --pp_size 2 --host 0.0.0.0", [16, 16]),
+        ("nohup torchrun --nproc_per_node 2 --nnodes=1 pretrain_gpt.py --tensor-model-parallel-size 1 "
+         "--pipeline-model-parallel-size 2 --micro-batch-size 4 --seq-length 4096 --use-mcore-models", [16, 16]),
+    ],
+)  # fmt: skip
+def test_lines_as_people_type_them(line: str, counts: list[int]) -> None:
+    """Other names of options, words around the command, and options that change nothing."""
+    read = pk.read_line(line, "llama3-8b", CARDS, precision="int4")
+    assert [count for count in blocks_on(read) if count] == counts
+
+
+def test_a_line_without_a_context_takes_the_model_s() -> None:
+    """llama.cpp loads with as much as the model was trained for."""
+    shape = describe_decoder(get_decoder("llama3-8b", {}), "int4")
+    read = pk.read_line("llama-server -m x -ngl 99", replace(shape, trained_tokens=16384), CARDS)
+    assert read.task.serving.context == 16384
 
 
 def test_the_share_of_memory_is_that_of_the_line() -> None:

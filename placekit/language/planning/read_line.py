@@ -120,10 +120,13 @@ def read_line(
     told, degree = record.served_by(launch), degree_of(record, launch)
     if told.headroom is not None:
         record = replace(record, headroom=told.headroom)
+    given = GivenModel.of(named if model is None else model, precision)  # type: ignore[arg-type]  # one is there
     serving = asked.served(record)
     sequences = told.sequences or serving.sequences
+    trained = given.description.trained_tokens if record.takes_gguf and given.description is not None else None
+    whole = None if trained is None else max(trained // sequences, serving.prompt + serving.generated)
     serving = Serving(
-        serving.prompt, serving.generated, told.context or serving.context, sequences,
+        serving.prompt, serving.generated, told.context or whole or serving.context, sequences,
         min(asked.batch or sequences, sequences), told.chunk or serving.chunk,
     )  # fmt: skip
     asked = replace(
@@ -132,7 +135,6 @@ def read_line(
         cache_precision=told.cache_precision or asked.cache_precision,
         degrees=tuple(sorted({*asked.degrees, degree})),  # the best is sought where the line is, too
     )
-    given = GivenModel.of(named if model is None else model, precision)  # type: ignore[arg-type]  # one is there
     planner = Planner.of(given, platform, record, asked, search or Search())
     task = _task(planner, launch, serving, degree)
     assert record.read is not None

@@ -48,7 +48,7 @@ class Typed:
 
     programs: tuple[str, ...] = ()  # beginnings of lines, without the folder of the program
     model: str | None = None  # option that has the model; None for a word of its own
-    also: Mapping[str, str] = field(default_factory=dict)  # other names of options that are written
+    also: Mapping[str, str] = field(default_factory=dict)  # other names of options; for an empty one, of the model
     # options without a value: the option that is written with its value; None for what changes no place
     flags: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
     optional: Mapping[str, str] = field(default_factory=dict)  # value of an option that may lack one

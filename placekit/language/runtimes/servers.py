@@ -21,6 +21,7 @@ from placekit.language.runtimes.machines import node_starts, ray_starts
 from placekit.language.runtimes.record import Launch, PhaseArguments, Placed, Runtime, Start, Typed
 from placekit.language.runtimes.stage_lines import read_server, read_tensorrt_llm
 from placekit.language.runtimes.stages import pipeline
+from placekit.language.runtimes.values import names
 from placekit.model.errors import UnsupportedProblemError
 
 _CACHES = {"auto": "f16", "bfloat16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
@@ -98,27 +99,37 @@ VLLM = Runtime(
     write=write_server,
     read=read_server,
     typed=Typed(
-        programs=("vllm serve", "python -m vllm.entrypoints.openai.api_server"),
-        also={"-pp": "--pipeline-parallel-size", "-tp": "--tensor-parallel-size", "-dp": "--data-parallel-size"},
-        flags={"--enforce-eager": None, "--trust-remote-code": None, "--enable-prefix-caching": None},
-        ignored=frozenset(
-            {
-                "--host",
-                "--port",
-                "--dtype",
-                "--quantization",
-                "-q",
-                "--served-model-name",
-                "--tokenizer",
-                "--seed",
-                "--api-key",
-                "--kv-transfer-config",
-                "--load-format",
-                "--revision",
-            }
+        programs=(
+            "vllm serve",
+            "python -m vllm.entrypoints.openai.api_server",
+            "python3 -m vllm.entrypoints.openai.api_server",
         ),
-        refused=frozenset(
-            {"--cpu-offload-gb", "--enable-expert-parallel", "--data-parallel-size-local", "--nnodes", "--node-rank"}
+        also={
+            "-pp": "--pipeline-parallel-size",
+            "-tp": "--tensor-parallel-size",
+            "-dp": "--data-parallel-size",
+            "--model": "",
+        },
+        flags=dict.fromkeys(
+            names("""
+            --enforce-eager --trust-remote-code --enable-prefix-caching --no-enable-prefix-caching
+            --enable-chunked-prefill --enable-auto-tool-choice --disable-log-requests --disable-log-stats
+            --async-scheduling --enable-log-requests --enable-sleep-mode --disable-custom-all-reduce
+            """)
+        ),
+        ignored=names(
+            """
+            --host --port --dtype --quantization -q --served-model-name --tokenizer --tokenizer-mode --seed --api-key
+            --kv-transfer-config --load-format --revision --tool-call-parser --reasoning-parser --chat-template
+            --config-format --limit-mm-per-prompt --swap-space --block-size --download-dir --generation-config
+            --uvicorn-log-level --compilation-config -O --runner --task --hf-overrides --root-path --max-log-len
+            """
+        ),
+        refused=names(
+            """
+            --cpu-offload-gb --enable-expert-parallel --data-parallel-size-local --nnodes --node-rank --enable-lora
+            --speculative-config --decode-context-parallel-size -dcp
+            """
         ),
         cache=("--kv-cache-dtype", _CACHES),
     ),
@@ -167,33 +178,32 @@ SGLANG = Runtime(
     write=write_server,
     read=read_server,
     typed=Typed(
-        programs=("python -m sglang.launch_server", "python3 -m sglang.launch_server"),
+        programs=("python -m sglang.launch_server", "python3 -m sglang.launch_server", "sglang serve"),
         model="--model-path",
         also={
             "--model": "--model-path",
             "--pipeline-parallel-size": "--pp-size",
+            "--pp": "--pp-size",
             "--tp": "--tp-size",
             "--tensor-parallel-size": "--tp-size",
             "--dp": "--dp-size",
             "--data-parallel-size": "--dp-size",
         },
-        flags={"--trust-remote-code": None, "--disable-cuda-graph": None},
-        ignored=frozenset(
-            {
-                "--host",
-                "--port",
-                "--dtype",
-                "--quantization",
-                "--served-model-name",
-                "--tokenizer-path",
-                "--api-key",
-                "--disaggregation-mode",
-                "--attention-backend",
-                "--random-seed",
-                "--nccl-init-addr",
-            }
+        flags=dict.fromkeys(
+            names("""
+            --trust-remote-code --disable-cuda-graph --enable-torch-compile --enable-metrics --log-requests
+            --skip-server-warmup --enable-p2p-check --disable-radix-cache --disable-custom-all-reduce
+            """)
         ),
-        refused=frozenset({"--cpu-offload-gb", "--ep-size", "--enable-dp-attention", "--base-gpu-id"}),
+        ignored=names(
+            """
+            --host --port --dtype --quantization --served-model-name --tokenizer-path --api-key --disaggregation-mode
+            --attention-backend --sampling-backend --random-seed --nccl-init-addr --log-level --cuda-graph-max-bs
+            --schedule-policy --schedule-conservativeness --watchdog-timeout --tool-call-parser --reasoning-parser
+            --chat-template --load-format --revision --stream-interval
+            """
+        ),
+        refused=names("--cpu-offload-gb --ep-size --ep --enable-dp-attention --base-gpu-id --speculative-algorithm"),
         cache=("--kv-cache-dtype", _CACHES),
     ),
     phases={
@@ -239,6 +249,7 @@ TENSORRT_LLM = Runtime(
             "--pipeline_parallel_size": "--pp_size",
             "--tensor_parallel_size": "--tp_size",
             "--free_gpu_memory_fraction": "--kv_cache_free_gpu_memory_fraction",
+            "--config": "--extra_llm_api_options",
         },
         flags={"--trust_remote_code": None},
         ignored=frozenset({"--host", "--port", "--backend", "--tokenizer", "--log_level", "--max_beam_width"}),

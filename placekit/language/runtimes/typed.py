@@ -18,6 +18,10 @@ from placekit.language.runtimes.record import Launch, Runtime, Start
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnsupportedProblemError
 
 _OPTION = re.compile(r"--?[a-zA-Z]")
+_BEHIND = re.compile(r"&|\||\d?>>?.*")
+"""Words of a shell behind a command: background, pipes and files for what it prints."""
+_BEFORE = ("env", "exec", "nohup", "nice", "sudo", "time", "$")
+"""Words before a command that say nothing of it."""
 _SETTING = re.compile(r"\s*(\[[\w.]+\]\s*$|[\w.]+ *[:=]|- )")
 _TORCHRUN = {
     "--nnodes": "--nnodes", "--node-rank": "--node-rank", "--node_rank": "--node-rank",
@@ -103,6 +107,8 @@ def _lines(text: str, runtimes: list[Runtime]) -> tuple[list[_Line], list[str]]:
     begins += [each.starter for each in runtimes if each.starter]
     for raw in _whole_lines(text):
         line = _words(raw)
+        if line.plain[:1] in (["cd"], ["set"], ["source"]):
+            continue
         if line.plain[:1] == ["export"]:
             exported |= dict(word.split("=", 1) for word in line.plain[1:] if "=" in word)
         elif found and line.behind(begins) is None:
@@ -118,7 +124,7 @@ def _lines(text: str, runtimes: list[Runtime]) -> tuple[list[_Line], list[str]]:
 def _whole_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text; one that ends within quotes goes on in the next."""
     held = ""
-    for raw in text.replace("\\\n", " ").splitlines():
+    for raw in re.sub(r"\s+&&\s+", "\n", re.sub(r"\\\r?\n", " ", text)).splitlines():
         held = f"{held}\n{raw}" if held else raw
         try:
             shlex.split(held, comments=True)
@@ -135,9 +141,14 @@ def _whole_lines(text: str) -> Iterator[str]:
 
 def _words(raw: str) -> _Line:
     words = shlex.split(raw, comments=True)
-    environment = {}
-    while words and (found := re.fullmatch(r"([A-Z][A-Z0-9_]*)=(.*)", words[0], re.DOTALL)):
-        environment[found[1]] = found[2]
+    end = next((at for at, word in enumerate(words) if _BEHIND.fullmatch(word)), len(words))
+    words, environment = words[:end], {}
+    while words:
+        found = re.fullmatch(r"([A-Z][A-Z0-9_]*)=(.*)", words[0], re.DOTALL)
+        if found:
+            environment[found[1]] = found[2]
+        elif words[0] not in _BEFORE:
+            break
         words.pop(0)
     node = re.search(r"\s#\s*on (\S+)\s*$", raw)
     return _Line(environment, words, node[1] if node else None)
@@ -172,7 +183,7 @@ def _command(line: _Line, runtimes: list[Runtime], wanted: str | None) -> tuple[
         raise UnsupportedProblemError(f"lines of {runtime.name} are not read")
     arguments, models = [], []
     for option, value in _pairs(runtime, words):
-        if option in (None, runtime.typed.model):
+        if option in (None, "", runtime.typed.model):
             models.append(value)
         elif option in _NODE_OPTIONS:
             told += [option, value]

@@ -1,4 +1,4 @@
-"""Values of options: whole numbers, and shares."""
+"""Values of options: whole numbers, shares, and names in a row."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def share(option: str, told: str) -> float:
     if not re.fullmatch(r"\d*\.?\d+|\d+\.", told) or not 0 < float(told) <= 1:
         raise InvalidProblemError(f"{option} {told!r}: it is a share above 0 and up to 1")
     return float(told)
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text, for lists of many options."""
+    return frozenset(text.split())

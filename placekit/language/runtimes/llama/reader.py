@@ -22,7 +22,7 @@ from placekit.language.runtimes.device_names import ADDRESS, buffer_names, numbe
 from placekit.language.runtimes.llama.rpc import remote_devices
 from placekit.language.runtimes.llama.tensors import moved_ops
 from placekit.language.runtimes.record import Launch, Placed, Runtime, Typed
-from placekit.language.runtimes.values import whole_number
+from placekit.language.runtimes.values import names, whole_number
 from placekit.model.blocks.block_paths import BEFORE, BEHIND
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.placement import Placement
@@ -33,31 +33,50 @@ from placekit.model.served import Served
 PRECISIONS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "q8_0": "int8", "q4_0": "int4"}
 """Precision of the cache by llama.cpp's type."""
 ALL_BLOCKS = 10_000
-_CONTEXT, _CHUNK = 4096, 512
+_CHUNK = 512
 
+_FLAGS = names("""
+--mlock --no-mmap --mmap --jinja --no-jinja --no-warmup --warmup --metrics --props --slots --no-slots -v --verbose
+--no-webui --webui --no-ui --ui --embedding --embeddings --rerank --reranking -cb --cont-batching -nocb
+--no-cont-batching --color -cnv --conversation -no-cnv -kvo --kv-offload --op-offload --repack -nr --no-repack
+--context-shift --no-context-shift --cache-prompt --no-cache-prompt --perf --no-perf --offline --log-disable
+--log-prefix --log-timestamps --no-mmproj --ignore-eos -sp --special -e --escape --check-tensors
+--reasoning-preserve --no-reasoning-preserve --prefill-assistant --no-prefill-assistant -no-kvu --no-kv-unified
+""")
+_IGNORED = names("""
+--host --port -tb --threads-batch -b --batch-size -a --alias --temp --temperature --top-k --top-p --min-p --top-nsigma
+--typical --xtc-probability --xtc-threshold --samplers --sampler-seq --repeat-penalty --repeat-last-n
+--presence-penalty --frequency-penalty --dry-multiplier --dry-base --dry-allowed-length --mirostat -s --seed -n
+--predict --n-predict -p --prompt -f --file -sys --system-prompt --api-key --api-key-file --chat-template
+--chat-template-file --chat-template-kwargs --reasoning --reasoning-format --reasoning-budget --reasoning-effort -to
+--timeout --prio --poll --numa -r -o --keep --rope-scaling --rope-scale --rope-freq-base --rope-freq-scale
+--yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast -mg --main-gpu -fitt --fit-target
+-fitc --fit-ctx -lv --log-verbosity --log-file --log-colors --threads-http --cache-reuse --slot-save-path --path
+--pooling --grammar --grammar-file -ctxcp --ctx-checkpoints --swa-checkpoints -cram --cache-ram -C --cpu-mask -Cr
+--cpu-range --cpu-strict -hf --hf-repo -hfr -hff --hf-file -hft --hf-token -mu --model-url -sps --tags -pg -d --n-depth
+""")
+_REFUSED = names("""
+-md --model-draft --spec-draft-model -hfd --spec-draft-hf --spec-type --spec-default -mm --mmproj -mmu --mmproj-url
+--swa-full -kvu --kv-unified --kv-unified-per-slot --no-op-offload -nopo --no-host --lora --lora-scaled --override-kv
+--control-vector
+""")
 TYPED = Typed(
-    programs=("llama-server", "llama-cli", "llama-bench"),
+    programs=("llama-server", "llama-cli", "llama-bench", "llama-run", "llama-completion"),
     model="-m",
     lenders=("ggml-rpc-server", "rpc-server"),
     also={
         "--model": "-m", "-ngl": "--n-gpu-layers", "--gpu-layers": "--n-gpu-layers", "-ts": "--tensor-split",
         "-sm": "--split-mode", "-dev": "--device", "-ncmoe": "--n-cpu-moe", "-ncffn": "--n-cpu-ffn",
-        "-ot": "--override-tensor", "--fit-params": "--fit", "-fit": "--fit", "--ctx-size": "-c", "--parallel": "-np",
-        "--ubatch-size": "-ub", "--cache-type-k": "-ctk", "--cache-type-v": "-ctv", "--flash-attn": "-fa",
-        "--threads": "-t",
+        "-ot": "--override-tensor", "-fit": "--fit", "--ctx-size": "-c", "--parallel": "-np", "--ubatch-size": "-ub",
+        "--cache-type-k": "-ctk", "--cache-type-v": "-ctv", "--flash-attn": "-fa", "--threads": "-t",
     },
     flags={
-        "-cmoe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--cpu-moe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--mlock": None,
-        "--no-mmap": None, "--jinja": None, "--no-warmup": None, "--metrics": None, "-v": None, "--verbose": None,
-        "-nkvo": ("-nkvo", "on"), "--no-kv-offload": ("-nkvo", "on"), "-kvo": None, "--kv-offload": None,
-        "--no-webui": None, "--embeddings": None, "-cb": None, "--cont-batching": None, "--color": None, "-cnv": None,
+        "-cmoe": ("--n-cpu-moe", str(ALL_BLOCKS)), "--cpu-moe": ("--n-cpu-moe", str(ALL_BLOCKS)),
+        "-nkvo": ("-nkvo", "on"), "--no-kv-offload": ("-nkvo", "on"), **dict.fromkeys(_FLAGS),
     },
     optional={"-fa": "on", "--flash-attn": "on"},
-    ignored=frozenset({
-        "--host", "--port", "-tb", "--threads-batch", "-b", "--batch-size", "-a", "--alias",
-        "--temp", "--top-k", "--top-p", "--min-p", "-s", "--seed", "-n", "--predict", "--n-predict", "-p", "--prompt",
-        "--api-key", "--chat-template", "--reasoning-format", "-to", "--timeout", "--prio", "--numa", "-r", "-o",
-    }),
+    ignored=_IGNORED,
+    refused=_REFUSED,
 )  # fmt: skip
 """Names and values of ``common/arg.cpp``."""
 
@@ -79,12 +98,13 @@ def read_llama_cpp(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> P
     host = next((at for at, device in enumerate(platform.devices) if device.is_host), None)
     blocks = block_placement(graph)
     offloaded = values.get(options["blocks"])
-    if offloaded is None:
+    if offloaded in (None, "auto", "-1") and values.get(options["fit"]) != "off":
         raise UnsupportedProblemError(
             f"without {options['blocks']} llama.cpp chooses it; llama-fit-params prints what it takes"
         )
+    is_all = offloaded in (None, "auto", "all") or re.fullmatch(r"-\d+", offloaded)
     layers = blocks.num_blocks + further + 1  # blocks of multi-token prediction are in the file, and have a place
-    wanted = ALL_BLOCKS if offloaded in ("all", "-1") else whole_number(options["blocks"], offloaded)
+    wanted = ALL_BLOCKS if is_all or offloaded is None else whole_number(options["blocks"], offloaded)
     named = _named(options, values, platform, launch.environment)
     devices = _devices(options, values, named)
     active = min(wanted, layers) if devices else 0
@@ -119,13 +139,13 @@ def read_served(runtime: Runtime, launch: Launch) -> Served:
     """
     options, values = runtime.options, launch.values
     sequences = whole_number(options["sequences"], values.get(options["sequences"], "1"))
-    context = whole_number(options["all_context"], values.get(options["all_context"], str(_CONTEXT)))
+    context = whole_number(options["all_context"], values.get(options["all_context"], "0"))
     hosted = {name: whole_number(options[name], values.get(options[name], "0")) for name in ("hosted", "hosted_dense")}
     kind = values.get(options["cache_keys"], "f16")
     if kind not in PRECISIONS:
         raise UnsupportedProblemError(f"{options['cache_keys']} {kind} is not read; types are {', '.join(PRECISIONS)}")
     return Served(
-        runtime=runtime.name, context=context // max(sequences, 1), sequences=sequences,
+        runtime=runtime.name, context=context // max(sequences, 1) or None, sequences=sequences,
         chunk=whole_number(options["chunk"], values.get(options["chunk"], str(_CHUNK))),
         cache_precision=PRECISIONS[kind],
         hosted_blocks=max(hosted.values()), hosts_dense=hosted["hosted_dense"] > 0,
