@@ -103,3 +103,19 @@ def test_long_contexts_are_as_fast_as_a_full_cache_lets_them() -> None:
     assert all(each.context % 256 == 0 for each in plan.points[1:])
     last = plan.points[-1]
     assert last.plan.task.serving.depth == last.context - 640
+
+
+@pytest.mark.parametrize(("model", "precision"), [("gpt-oss-120b", None), ("qwen3-30b-a3b", "q8_0")])
+def test_the_fit_of_a_mixture_copies_experts_for_prompts_too(model: str, precision: str | None) -> None:
+    """It has a gigabyte less, a few more blocks of experts on the host, and prompts run on the card as ours do."""
+    desk = machine_of("RTX 4090", "128 GB DDR5-6000 x2").platform()
+    plan = pk.plan_serving(model, desk, "llama.cpp", precision=precision, wishes=pk.Wishes(batch=1))
+    (own,) = plan.rivals
+    assert plan.report is not None
+    assert own.report is not None
+    for ours, theirs in (
+        (plan.report.prompt_tokens_per_s, own.report.prompt_tokens_per_s),
+        (plan.report.generated_tokens_per_s, own.report.generated_tokens_per_s),
+    ):
+        assert ours is not None
+        assert theirs == pytest.approx(ours, rel=0.2)

@@ -42,7 +42,7 @@ def fitted(make: Callable[[], LanguageTask], runtime: Runtime) -> ServingReport 
     num_blocks = int(block_numbers(task.problem.graph).max()) + 1
     rest = ("--fit", "off")
     everything = _placed(runtime, task, (runtime.options["blocks"], str(num_blocks + 1)))
-    if everything is not None and (report := _report(task, runtime, everything)) is not None:
+    if everything is not None and (report := _report(task, 0, runtime, everything)) is not None:
         return report
     has_host = any(device.is_host for device in task.problem.platform.devices)
     hosted = range(1, num_blocks + 1) if task.has_experts and has_host else ()
@@ -53,7 +53,7 @@ def fitted(make: Callable[[], LanguageTask], runtime: Runtime) -> ServingReport 
             continue
         words = (runtime.options["blocks"], str(sum(split[1])), runtime.options["split"], ",".join(map(str, split[1])))
         placement = _placed(runtime, less, (*words, *rest))
-        if placement is not None and (report := _report(less, runtime, placement)) is not None:
+        if placement is not None and (report := _report(task, count, runtime, placement)) is not None:
             return report
     return None
 
@@ -81,11 +81,15 @@ def _placed(runtime: Runtime, task: LanguageTask, arguments: Sequence[str]) -> P
     return None
 
 
-def _report(task: LanguageTask, runtime: Runtime, placement: Placement) -> ServingReport | None:
+def _report(task: LanguageTask, hosted: int, runtime: Runtime, placement: Placement) -> ServingReport | None:
+    """Return what a placement delivers with the experts of `hosted` blocks on the host; None if it does not fit."""
     kind = first_card(task, placement)
     ruled = task if kind is None else with_offload(task, kind, runtime.offload_tokens)
+    less = with_hosted_experts(ruled, hosted) if hosted else ruled
+    if less is None:
+        return None
+    report = serving_report(less, placement)
     hosts = [device.name for device in task.problem.platform.devices if device.is_host]
-    report = serving_report(ruled, placement)
     return report if _has_room(report, FIT_TARGET_BYTES, hosts) else None
 
 
