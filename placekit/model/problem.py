@@ -313,7 +313,12 @@ class Problem(Generic[O_co]):
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated anew."""
-        return replace(self, **changes)
+        found = replace(self, **changes)
+        known = vars(self).get("op_class")
+        has_classes = known is not None and not changes.keys() & {"graph", "colocation"}
+        if has_classes and np.array_equal(found.costs.op_group, self.costs.op_group):
+            vars(found)["op_class"] = known  # searches ask for the classes of the same ops at every step
+        return found
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -52,10 +52,14 @@ def interchangeable(problem: Problem[Any]) -> list[tuple[int, ...]]:
     return [tuple(group) for group in members.values()]
 
 
-def stage_sorts(problem: Problem[Any], chain: BlockOrder, groups: Sequence[tuple[int, ...]]) -> Iterator[StageSort]:
-    """Yield the stages of every group, of every size that a team may have."""
+def stage_sorts(
+    problem: Problem[Any], chain: BlockOrder, groups: Sequence[tuple[int, ...]], *, has_moved: bool = True
+) -> Iterator[StageSort]:
+    """Yield the stages of every group, of every size that a team may have; transfers are 0 unless it `has_moved`."""
     costs = device_costs(problem, chain, [group[0] for group in groups])
-    held, moved, platform = bytes_of_stages(problem, chain), _moved(problem, chain), problem.platform
+    held, platform = bytes_of_stages(problem, chain), problem.platform
+    nothing = np.zeros((len(platform.kinds), *held.shape)) if not has_moved else None
+    moved = _moved(problem, chain) if nothing is None else nothing
     for at, (group, cost) in enumerate(zip(groups, costs, strict=True)):
         limit = platform.devices[group[0]].memory_bytes
         fullness = np.zeros_like(held) if limit is None else held / limit

@@ -168,7 +168,7 @@ def chain_plan(problem: Problem[Any], first_kind: str | None = None, *, breaks_t
     assert chain is not None
     assert loads is not None
     groups, devices = interchangeable(problem), problem.platform.devices
-    sorts = list(stage_sorts(problem, chain, groups))
+    sorts = list(stage_sorts(problem, chain, groups, has_moved=breaks_ties))
     lead = (
         None
         if first_kind is None
@@ -211,7 +211,7 @@ def is_feasible_chain(problem: Problem[Any]) -> bool:
     groups = interchangeable(problem)
     free = [
         StageSort(sort.group, sort.devices, np.where(np.isfinite(sort.cost_s), 0.0, np.inf))
-        for sort in stage_sorts(problem, chain, groups)
+        for sort in stage_sorts(problem, chain, groups, has_moved=False)
         if sort.devices == 1
     ]
     return best_chain(free, [len(group) for group in groups], chain.num_blocks, is_sum=False) is not None

@@ -73,6 +73,9 @@ def fewer_cards(plan: ServingPlan, usable: Platform, plan_on: Callable[[Platform
 
     held = {each.device for each in plan.report.memory}
     used = [card for card in cards if held.intersection(card.member_names)]
+    if len(used) == 1:  # the plan is the best on all cards, so that it is the best on its own one
+        yield Rival("fastest card alone", used[0].name, plan.report)
+        return
     one_of_kind = list({card.kind: card for card in cards}.values())
     alone = {
         card.name: best_of([device for device in devices if device.is_host or device is card]) for card in one_of_kind
