@@ -58,6 +58,9 @@ COMMANDS: OpenTable[Command] = OpenTable(
         "llm": Command(
             "Plan how to serve a language model over unequal devices.", "placekit.language.commands.llm:llm"
         ),
+        "serve": Command(
+            "Start a planned language model, and keep the faster line.", "placekit.language.commands.serve:serve"
+        ),
         "page": Command("Plan and solve on a page in the browser.", "placekit.page.command:page"),
         "train-plan": Command(
             "Plan the training of a model on many equal devices.", "placekit.training.commands.train_plan:train_plan"

@@ -115,5 +115,5 @@ def schema_of(kind: str) -> str:
 
 
 def test_no_command_is_left_out() -> None:
-    """`warm-up`, whose run takes minutes, has a test of its own."""
-    assert COMMANDS.keys() - LINES.keys() == {"warm-up"}
+    """`warm-up`, whose run takes minutes, and `serve`, which needs a server, have tests of their own."""
+    assert COMMANDS.keys() - LINES.keys() == {"warm-up", "serve"}

@@ -40,7 +40,8 @@ def llm(
         typer.Argument(
             metavar="[NAME]",
             help="Model: a config.json of transformers or its folder, a .gguf file, a .pt2 or a stateful .xml with "
-            f"open numbers of sequences and tokens, or a name whose numbers options change: {', '.join(DECODERS)}.",
+            "open numbers of sequences and tokens, a model of today (qwen3-8b, gpt-oss-20b, llama-3.3-70b, ...), "
+            f"or a shape whose numbers options change: {', '.join(DECODERS)}.",
         ),
     ] = None,
     *,

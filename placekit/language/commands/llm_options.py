@@ -36,7 +36,7 @@ class DecoderNumbers:
     vocab: int | None = option(None, "Vocabulary size.", _N)
     experts: int | None = option(None, "Number of experts per block (1).", _N)
     experts_per_token: int | None = option(None, "Active experts per token (1).", _N)
-    gated: bool | None = option(None, "Feed-forward layers have three matrices (default), or two.")
+    gated: bool | None = option(None, "Three feed-forward matrices (default), or two.")
 
     @property
     def given(self) -> dict[str, Any]:
@@ -51,9 +51,7 @@ class WeightChoice:
     panel: ClassVar[str] = "Model"
 
     precision: str | None = option(
-        None,
-        "Precision of weights: f16, fp8, int4, a type of GGUF (q4_k_m, mxfp4, ...) or bits (4.9); several for a table.",
-        "NAME",
+        None, "Of weights: f16, q4_k_m, mxfp4, ... or bits (4.9); q4_k_m,q8_0: a table.", "NAME"
     )
     cache_precision: str = option("f16", "Precision of the key-value cache.", "NAME")
     granularity: str = option("layer", "Granularity of the plan: whole blocks, or single operators.", "layer|op")
@@ -69,10 +67,10 @@ class ServingOptions:
     phase: list[str] | None = option(
         None, "Tokens of a request: prefill:P and decode:G (prefill:512, decode:128).", "prefill:P"
     )
-    context: int | None = option(None, f"Context length of a sequence ({DEFAULT_CONTEXT}, or the model's limit).", "C")
+    context: int | None = option(None, f"Context length ({DEFAULT_CONTEXT}, or the model's limit).", "C")
     sequences: int = option(1, "Sequences in flight, each with its cache.", "B")
-    batch: int | None = option(None, "Batch size of a decoding step. Default: the fastest of up to six sizes.", _N)
-    chunk: int | None = option(None, "Prompt tokens per prefill step; 0: whole prompts (the runtime's, else 2048).", _N)
+    batch: int | None = option(None, "Batch size of a decoding step (the fastest).", _N)
+    chunk: int | None = option(None, "Prompt tokens per prefill step (the runtime's); 0: all.", _N)
 
     @property
     def serving(self) -> Serving:
@@ -99,20 +97,13 @@ class ServingGoal(GoalChoice):
         panel=COMMON,
     )
     goal: str | None = option(
-        None,
-        "What is best: time per token, tokens per second, or the longest context. Default: the runtime's; "
-        "with one sequence, latency.",
-        "latency|throughput|context",
+        None, "What is best. Default: the runtime's; with one sequence, latency.", "latency|throughput|context"
     )
     overlap: OverlapOption = None
     teams: str | None = option(
         None, "throughput: devices may share requests to the same blocks (off).", "off|equal|any"
     )
-    tensor_parallel: str = option(
-        "1",
-        "Tensor-parallel degrees to choose from: equal accelerators that compute every block together, such as 1,2,4.",
-        "DEGREES",
-    )
+    tensor_parallel: str = option("1", "Tensor-parallel degrees to choose from, such as 1,2,4.", "DEGREES")
     apart: bool = option(
         False, "Also try prefill and decode on devices of their own, with the cache sent between them."
     )
