@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from linked_problems import on_two_nodes
 
 import placekit as pk
 from placekit.model.errors import InvalidProblemError
+from placekit.model.memory import MemoryBlocks
 from placekit.objectives.evaluate import DeviceLoad
 
 
@@ -156,3 +158,18 @@ def test_a_method_may_settle_on_less_than_the_judge_s_best(diamond: pk.Problem) 
     assert run.objective == 16.0
     with pytest.raises(InvalidProblemError, match="the answer to problem 'diamond' breaks: "):
         run.settle_on(pk.Placement.of(diamond, [1, 0, 0, 1]))
+
+
+def test_a_direct_transfer_is_one_of_the_serial_latency() -> None:
+    """Four ops of 2 s and a tensor of 1 s from one node to the other, for which only the receiver waits."""
+    problem = on_two_nodes([("a", "b"), ("b", "c"), ("c", "d")], pk.SerialLatency(), contiguity="none")
+    assert pk.evaluate(problem, pk.Placement.of(problem, [0, 0, 1, 1])).objective == 9
+
+
+def test_shared_memory_is_told_where_there_is_some(diamond: pk.Problem) -> None:
+    """Bytes of activations and queues belong to problems with blocks of memory."""
+    blocks = MemoryBlocks.of([(5.0, False, [0, 1])])
+    for problem, expected in ((diamond, None), (diamond.replace(costs=diamond.costs.replace(blocks=blocks)), 5.0)):
+        load = pk.evaluate(problem, pk.Placement.of(problem, [0] * 4)).device_loads[0]
+        assert load.activation_bytes == expected
+        assert load.queue_bytes == (None if expected is None else 0.0)
