@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import tempfile
 import threading
@@ -81,21 +80,12 @@ def _serve(port: int | None, *, opens: bool, as_json: bool) -> None:
 
 def _listening(host: str, port: int | None) -> socket.socket:
     """Return a socket on a port, or on a free one if none was asked for and the default is taken."""
-    for each in (PORT, 0) if port is None else (port,):
-        found = socket.socket()
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            found.bind((host, each))
-        except OSError as error:
-            found.close()
-            if error.errno != errno.EADDRINUSE and port is None:
-                raise
-            if port is not None:
-                raise InvalidProblemError(f"--port {port}: {error.strerror}; give another one, or none") from None
-        else:
-            found.listen(64)
-            return found
-    raise InvalidProblemError("no free port on 127.0.0.1")
+    try:
+        return socket.create_server((host, PORT if port is None else port))
+    except OSError as error:
+        if port is not None:
+            raise InvalidProblemError(f"--port {port}: {error.strerror}; give another one, or none") from None
+        return socket.create_server((host, 0))
 
 
 def _warm_up() -> None:

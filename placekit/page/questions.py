@@ -89,6 +89,9 @@ class Question(BaseModel):
             machine_of(self.cards, None if self.cards else self.ram)
         with blamed_on("ram"):
             machine_of(self.cards, self.ram or None)
+        for field, needed in (("processor", "ram"), ("link", "cards")):
+            if getattr(self, field) and not getattr(self, needed):
+                raise QuestionError(field, f"{field} {getattr(self, field)} needs {needed}, which is empty")
         with blamed_on("processor"):
             machine = machine_of(self.cards, self.ram or None, self.processor or None)
         with blamed_on("link"):

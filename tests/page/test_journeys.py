@@ -256,18 +256,17 @@ def test_without_room_the_page_says_what_is_needed(opened: Open) -> None:
     assert page.is_hidden("#picture")
 
 
-def test_tables_of_precisions_and_of_cards(opened: Open) -> None:
-    """A row for each precision, and for one card more and less."""
+def test_tables_of_gain_precisions_and_cards_open_together(opened: Open) -> None:
+    """A row for each precision, for one card more and less, and for what the plan beats."""
     page = opened()
     answered(page)
-    page.click("#precisions summary")
+    for each in ("precisions", "rivals", "what-if"):
+        page.click(f"#{each} summary")
     page.wait_for_selector("#precisions tbody tr:nth-child(7)")
-    assert re.findall(r"^(\w+)\t", page.inner_text("#precisions tbody"), re.MULTILINE)[:2] == ["q3_k_m", "iq4_xs"]
-    page.click("#rivals summary")
-    page.wait_for_selector("#rivals tbody tr:nth-child(2)")
-    assert re.search(r"own choice \(--fit\)\t\d\.\d\dx", page.inner_text("#rivals tbody"))
-    page.click("#what-if summary")
     page.wait_for_selector("#what-if tbody tr:nth-child(4)")
+    page.wait_for_selector("#rivals tbody tr:nth-child(2)")
+    assert re.findall(r"^(\w+)\t", page.inner_text("#precisions tbody"), re.MULTILINE)[:2] == ["q3_k_m", "iq4_xs"]
+    assert re.search(r"own choice \(--fit\)\t\d\.\d\dx", page.inner_text("#rivals tbody"))
     assert "one RTX 4090 less\t0." in page.inner_text("#what-if tbody")
 
 

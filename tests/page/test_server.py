@@ -159,6 +159,7 @@ def test_files_that_are_not_as_said_are_refused(served: Served, question: object
         ({"cards": "RTX 9090"}, "cards", "no card 'RTX 9090' in the table; the nearest are"),
         ({"ram": "lots"}, "ram", "memory 'lots': it should be size, type and speed"),
         ({"processor": "Z80", "ram": "8 GB DDR4-3200"}, "processor", "no processor 'Z80' in the table"),
+        ({"processor": "Core i7-8700"}, "processor", "processor Core i7-8700 needs ram, which is empty"),
         ({"link": "string"}, "link", "no link 'string'"),
         ({"runtime": "llama"}, "runtime", "no runtime 'llama'"),
         ({"precision": "int3"}, "precision", "precision is 'int3'"),

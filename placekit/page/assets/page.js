@@ -37,19 +37,11 @@ function later(work, delay) {
   return () => { clearTimeout(timer); timer = setTimeout(work, delay); };
 }
 
-class Failed extends Error {
-  constructor(told) { super(told.error); this.field = told.field; }
-}
+class Failed extends Error { constructor(told) { super(told.error); this.field = told.field; } }
 
 async function send(path, body, signal) {
   if (ANSWERS) return ANSWERS[$("asked").value].answer;
-  let got;
-  try {
-    got = await fetch(path, { method: "POST", body, signal });
-  } catch (error) {
-    if (error.name !== "AbortError") gone();
-    throw error;
-  }
+  const got = await fetch(path, { method: "POST", body, signal }).catch((error) => { if (error.name !== "AbortError") gone(); throw error; });
   $("gone").hidden = true;
   const told = await got.json();
   if (got.ok) return told;
@@ -128,7 +120,7 @@ function readAddress() {
 function showCards() {
   const change = (at, by) => () => {
     cards[at][1] += by;
-    if (!cards[at][1]) cards.splice(at, 1);
+    cards = cards.filter(([, count]) => count);
     showCards();
     changed();
     (document.querySelectorAll("#cards li button")[2 * at] ?? $("card")).focus();
@@ -224,8 +216,8 @@ let order = []; // of the devices in the strip, kept while borders move
 function showPicture(told) {
   if (!mine) order = orderOf(best.blocks);
   const blocks = mine ?? best.blocks;
-  const isSplit = order.length > 1 && order.length === new Set(blocks).size + best.teams.length - new Set(blocks).size;
-  $("how").hidden = !isSplit;
+  const how = order.length < 2 || ANSWERS ? "" : "Drag a border, or move it by arrow keys, for a split of your own.";
+  $("how").textContent = `${told.hosted ? `On the host, too: ${told.hosted}. ` : ""}${how}`;
   showStrip(blocks);
   $("memory").replaceChildren(...told.memory.map((each) => memoryBar(each, blocks)));
 }
@@ -317,19 +309,14 @@ const askMine = later(async () => {
 
 // ---------------------------------------------------------------- tables, and a line that is pasted
 
-let comparing = new AbortController();
+const comparing = {};
 async function compare(id, first, cases) { // asks one question after the other, and shows what came so far
-  comparing.abort();
-  const signal = (comparing = new AbortController()).signal;
+  comparing[id]?.abort();
+  const { signal } = comparing[id] = new AbortController();
   const rows = [];
   for (const [name, changes] of cases) {
-    let told;
-    try {
-      told = await send("plan", JSON.stringify({ ...question(), ...changes }), signal);
-    } catch (error) {
-      if (!(error instanceof Failed)) return;
-      told = { error: error.message };
-    }
+    const told = await send("plan", JSON.stringify({ ...question(), ...changes }), signal).catch((error) => error instanceof Failed ? { error: error.message } : null);
+    if (!told) return;
     rows.push([name, told.error ?? ratio(told), ...speeds(told), told.context?.longest?.toLocaleString("en") ?? "-"]);
     $(id).lastElementChild.replaceChildren(table($(id).firstElementChild.textContent, [first, "against this", "prompt tokens/s", "generated tokens/s", "longest context"], rows));
   }
@@ -471,8 +458,8 @@ function listen() {
   $("compare").addEventListener("click", compareLine);
   for (const id of Object.keys(tables)) $(id).addEventListener("toggle", () => $(id).open && tables[id]());
   for (const button of document.querySelectorAll("[data-copy]")) {
+    const text = button.textContent;
     button.addEventListener("click", async () => {
-      const text = button.textContent;
       await navigator.clipboard.writeText($(button.dataset.copy).textContent);
       button.textContent = "Copied";
       setTimeout(() => button.textContent = text, 1500);
@@ -490,11 +477,7 @@ async function start() {
     return ask();
   }
   listen();
-  try {
-    known = await (await fetch("known")).json();
-  } catch {
-    return gone();
-  }
+  known = await (await fetch("known")).json();
   const options = (id, names, none) => $(id).append(...(none === undefined ? [] : [make("option", { value: "" }, none)]), ...names.map((each) => make("option", {}, each)));
   options("models", known.model);
   options("card-names", Object.keys(known.card));
