@@ -65,7 +65,9 @@ class LanguageTask:
     # computes, and the weights of these, which only the host holds
     hosted_blocks: int = 0
     hosted_bytes: float = 0.0
-    host_cache_bytes: float = 0.0  # cache of one sequence that only the host holds, as it computes all attention
+    # host_cache_bytes, host_cache_of_block: cache of one sequence that only the host holds, and most of it in a block
+    host_cache_bytes: float = 0.0
+    host_cache_of_block: float = 0.0
     # of a task with prefill and decode on devices of their own, the one with both phases on the same devices
     undivided: LanguageTask | None = None
     # first_kind: kind of the card that the costs take for the first one; None where there is no choice

@@ -195,7 +195,7 @@ def _hosted(task: LanguageTask) -> dict[str, str]:
     if not task.hosted_blocks and not task.host_cache_bytes:
         return {}
     host = next(device.name for device in task.problem.platform.devices if device.is_host)
-    told = {"attention": f"on {host}, which has the whole cache"} if task.host_cache_bytes else {}
+    told = {"attention": f"of single tokens on {host}, which has the whole cache"} if task.host_cache_bytes else {}
     if task.hosted_blocks:
         told[task.hosted_layers] = (
             f"those of the first {task.hosted_blocks} blocks are on {host} ({format_bytes(task.hosted_bytes)}), "

@@ -15,7 +15,7 @@ def filled_report(plan: ServingPlan, task: LanguageTask) -> ServingReport | None
     """Return what the placement of a plan delivers for another task of its model, under the rules of the plan."""
     placement, like = plan.result.placement, plan.task
     assert placement is not None
-    ruled: LanguageTask | None = task if not like.host_cache_bytes else with_hosted_cache(task)
+    ruled: LanguageTask | None = task if not like.host_cache_bytes else with_hosted_cache(task, like.offload_tokens)
     if ruled is None:
         return None
     ruled = replace(ruled, overlaps_prompt=like.overlaps_prompt, buffers=like.buffers)

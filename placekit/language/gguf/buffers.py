@@ -11,7 +11,13 @@ pipelined: the first card      max(X, V) + 16 E + 4 M
 pipelined: further cards       max(X + 11 E, V + 9 E) + 4 M
 host with blocks or experts    max(X, V) + 5 E + M
 host with the embedding alone  4 E + M, pipelined 10 E + 4 M
+cache on the host: first card  max(X + 4 E + 4 K + 2 M, C + M + 5 E)
+cache on the host: others      max(X + E + 6 K, C + M + 4 E)
+cache on the host: the output  max(V + 4 E, 1.5 C + M + 3 E), if larger
 =============================  ==========================================
+
+with K bytes for the keys and values that u tokens make in a block, and C for the whole cache of a block, which prompts
+copy to the card.
 
 Chunks of a prompt overlap (pipelined) if every block is on one of several cards, and no rule moves a tensor; then there
 are four copies of what passes from device to device.
@@ -41,6 +47,7 @@ class Buffers:
     state_bytes: float
     mask_bytes: float
     logit_bytes: float
+    key_value_bytes: float = 0.0  # keys and values that u tokens make in one block
 
     def reserved(self, num_cards: int) -> float:
         """Return the most that a card without the output takes."""
@@ -63,6 +70,16 @@ class Buffers:
         states = (16, 16) if is_first else (11, 9)
         widest = max(self.block_bytes + states[0] * self.state_bytes, logits + states[1] * self.state_bytes)
         return widest + COPIES * self.mask_bytes
+
+    def of_card_without_cache(self, block_cache_bytes: float, *, is_first: bool, has_output: bool) -> float:
+        """Return the buffer of a card where the host has the cache, of which prompts copy that of a block to it."""
+        state, mask, made = self.state_bytes, self.mask_bytes, self.key_value_bytes
+        if is_first:
+            size = max(self.block_bytes + 4 * state + 4 * made + 2 * mask, block_cache_bytes + mask + 5 * state)
+        else:
+            size = max(self.block_bytes + state + 6 * made, block_cache_bytes + mask + 4 * state)
+        of_output = max(self.logit_bytes + 4 * state, 1.5 * block_cache_bytes + mask + 3 * state)
+        return max(size, of_output) if has_output else size
 
     def of_host(self, *, has_work: bool, has_output: bool, is_pipelined: bool) -> float:
         """Return the buffer of the host, which has blocks or experts if it `has_work`."""

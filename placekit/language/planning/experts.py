@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.language.planning.offload import copied_s, is_offloaded
-from placekit.language.task import LanguageTask
+from placekit.language.task import LanguageTask, less_memory
 from placekit.model.blocks.block_paths import block_numbers
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
@@ -62,7 +62,7 @@ def with_hosted_experts(
         return None
     kind = platform.kinds.index(host.kind)
     tables = {
-        name: _on_cards(task, table.for_kinds(platform.kinds), hosted)
+        name: _on_cards(task, table.for_kinds(platform.kinds), np.where(hosted, task.weight_bytes, 0.0))
         if is_offloaded(task, name)
         else _on_host(task, table.for_kinds(platform.kinds), hosted, kind)
         for name, table in task.costs_of_phase.items()
@@ -80,11 +80,11 @@ def with_hosted_experts(
     return replace(task, problem=problem, weight_bytes=weights, hosted_blocks=num_blocks, hosted_bytes=held)
 
 
-def with_hosted_cache(task: LanguageTask) -> LanguageTask | None:
-    """Return the task whose attention is computed by the host, which holds the cache of all blocks (``-nkvo``).
+def with_hosted_cache(task: LanguageTask, min_tokens: int | None) -> LanguageTask | None:
+    """Return the task whose cache the host holds (``-nkvo``), and computes attention of small steps.
 
-    That is so for prompts, too: what is between the cache and the output of attention runs where the cache is. None for
-    a model without a cache or with states, or if the host lacks memory for it.
+    Steps of at least `min_tokens` tokens are computed on cards, to which the cache of every block is copied. None for a
+    model without a cache or with states, or if the host lacks memory for it.
     """
     problem, platform = task.problem, task.problem.platform
     has_both = len({device.is_host for device in platform.devices}) == 2
@@ -98,8 +98,15 @@ def with_hosted_cache(task: LanguageTask) -> LanguageTask | None:
     if host.memory_bytes is not None and held >= host.memory_bytes:
         return None
     kind = platform.kinds.index(host.kind)
+    copies = {
+        phase.name: min(phase.context + phase.tokens, task.serving.context) / task.serving.context * task.serving.batch
+        for phase in task.serving.phases
+    }
+    large = replace(task, offload_tokens=min_tokens)
     tables = {
-        name: _on_host(task, table.for_kinds(platform.kinds), hosted, kind)
+        name: _on_cards(task, table.for_kinds(platform.kinds), copies[name] * task.cache_bytes)
+        if is_offloaded(large, name)
+        else _on_host(task, table.for_kinds(platform.kinds), hosted, kind)
         for name, table in task.costs_of_phase.items()
     }
     task = task.with_costs(tables)
@@ -109,8 +116,24 @@ def with_hosted_cache(task: LanguageTask) -> LanguageTask | None:
         costs=task.problem.costs.replace(op_memory_bytes=memory),
         served=replace(problem.served or Served(), hosts_cache=True),
     )
-    none = np.zeros(len(task.cache_bytes))
-    return replace(task, problem=problem, cache_bytes=none, host_cache_bytes=of_one, overlaps_prompt=False)
+    more = 0.0
+    if task.buffers is not None:
+        of_block = task.serving.sequences * float(task.cache_bytes.max())
+        plain, whole = (
+            task.buffers.of_card_without_cache(of_block, is_first=True, has_output=has_output)
+            for has_output in (False, True)
+        )
+        needed = max(plain, whole - task.buffers.output_bytes)  # the head has room for these already
+        more = max(needed - task.activation_bytes, 0.0)
+        try:
+            problem = problem.replace(platform=less_memory(problem.platform, more))
+        except InvalidProblemError:  # a card has no room for the cache of a block
+            return None
+    return replace(
+        task, problem=problem, cache_bytes=np.zeros(len(task.cache_bytes)), host_cache_bytes=of_one,
+        host_cache_of_block=float(task.cache_bytes.max()), overlaps_prompt=False,
+        activation_bytes=task.activation_bytes + more,
+    )  # fmt: skip
 
 
 def needs_host(task: LanguageTask) -> bool:
@@ -137,15 +160,13 @@ def hosting(task: LanguageTask, num_blocks: int) -> LanguageTask:
     return hosted
 
 
-def _on_cards(task: LanguageTask, table: CostTable, hosted: NDArray[np.bool_]) -> CostTable:
-    """Return the costs of a large step: cards compute hosted ops, and their weights are copied to them."""
+def _on_cards(task: LanguageTask, table: CostTable, held: NDArray[np.float64]) -> CostTable:
+    """Return the costs of a large step: cards compute hosted ops, and the bytes that the host holds are copied."""
     time, platform = table.op_time_s.copy(), task.problem.platform
-    weights = np.where(hosted, task.weight_bytes, 0.0)
     for device in platform.devices:
         if not device.is_host:
-            time[:, platform.kinds.index(device.kind)] = table.op_time_s[
-                :, platform.kinds.index(device.kind)
-            ] + copied_s(task, device.kind, weights)
+            at = platform.kinds.index(device.kind)
+            time[:, at] = table.op_time_s[:, at] + copied_s(task, device.kind, held)
     return table.replace(op_time_s=time)
 
 

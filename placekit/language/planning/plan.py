@@ -242,7 +242,7 @@ def _caches(task: LanguageTask, runtime: Runtime) -> Iterator[LanguageTask]:
     """
     yield task
     if "host_cache" in runtime.options and Chain().supports(task.problem) is None and needs_host(task):
-        cached = with_hosted_cache(task)
+        cached = with_hosted_cache(task, runtime.offload_tokens)
         if cached is not None:
             yield cached
 

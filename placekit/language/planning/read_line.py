@@ -169,7 +169,7 @@ def _with_rules(task: LanguageTask, runtime: Runtime, placed: Placed) -> Languag
         return task
     task = replace(task, overlaps_prompt=runtime.overlaps_prompt)
     if placed.served.hosts_cache:
-        cached = with_hosted_cache(task)
+        cached = with_hosted_cache(task, runtime.offload_tokens)
         if cached is None:
             raise InvalidProblemError(
                 f"{runtime.options['host_cache']}: the host lacks memory for the cache, or there is none"

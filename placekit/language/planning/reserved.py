@@ -34,6 +34,7 @@ def buffers_of(task: LanguageTask) -> Buffers | None:
     return Buffers(
         max(live - state, 3 * inner * tokens * _STATE_BYTES, 2 * active * state), state,
         float(tokens * serving.context * _MASK_BYTES), float(tokens * model.vocab * LOGIT_BYTES),
+        max(float(tokens * part.cache_values * _STATE_BYTES) for part in model.parts),
     )  # fmt: skip
 
 
@@ -66,14 +67,19 @@ def buffer_bytes(task: LanguageTask, placement: Placement) -> dict[str, float]:
     has_hosted = bool(task.hosted_blocks or task.host_cache_bytes)
     is_pipelined = len(cards) > 1 and len(cards) == len(with_blocks) and not has_hosted
     output = int(at[rank.argmax()])
+    of_block = task.serving.sequences * task.host_cache_of_block
     found = {}
     for device in np.unique(at).tolist():
         has_output = device == output
         if is_host[device]:
-            has_work = device in with_blocks or has_hosted
+            has_work = device in with_blocks or bool(task.hosted_blocks)
             size = buffers.of_host(has_work=has_work, has_output=has_output, is_pipelined=is_pipelined)
         else:
             is_first = device == next(iter(with_blocks), device)
-            size = buffers.of_card(is_first=is_first, has_output=has_output, is_pipelined=is_pipelined)
+            size = (
+                buffers.of_card_without_cache(of_block, is_first=is_first, has_output=has_output)
+                if task.host_cache_bytes
+                else buffers.of_card(is_first=is_first, has_output=has_output, is_pipelined=is_pipelined)
+            )
         found[devices[device].name] = size
     return found
