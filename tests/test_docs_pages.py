@@ -105,7 +105,7 @@ def test_commands_on_the_page_about_language_models_run(
         shutil.copy(DOCS.parent / "tests" / "language" / "configs" / f"{config}.json", f"{folder}/config.json")
     for language, text in blocks("language_models.md"):
         for command in text.splitlines() if language == "console" else ():
-            if ".gguf" in command:  # a file of 60 GB
+            if ".gguf" in command.partition("--line")[0]:  # a file of 60 GB
                 continue
             monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
             with pytest.raises(SystemExit) as ended:
