@@ -127,6 +127,7 @@ def main() -> None:
             _tell(out, solved(asked, out))
         except (PlacekitError, MemoryError) as error:
             told = one_line(error).replace(asked["file"], asked["name"])
+            told = told.replace(str(Path(asked["file"]).parent), "of the page")
             _tell(out, {"error": told or "out of memory", "field": "file"})
         except Exception as error:  # also a bug is told to the page
             _tell(out, {"error": f"this is a bug of placekit: {type(error).__name__}: {error}", "field": "file"})

@@ -136,6 +136,23 @@ def test_a_file_is_stored_under_a_name_of_the_servers(served: Served) -> None:
     wait_until(lambda: not list(served.folder.glob("tmp*")))
 
 
+@pytest.mark.parametrize("elsewhere", ["../../secret.bin", "/etc/passwd"])
+def test_a_model_reads_no_file_that_it_names_elsewhere(served: Served, elsewhere: str) -> None:
+    """Weights of an ONNX file may lie in other files: none but those that came with it."""
+    onnx = pytest.importorskip("onnx")
+    weights = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[4, 4], data_location=1)
+    weights.external_data.add(key="location", value=elsewhere)
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
+    graph = onnx.helper.make_graph([node], "graph", ports[:1], ports[1:], [weights])
+    model = onnx.helper.make_model(graph).SerializeToString()
+    question = {"files": [[".onnx", len(model)]], "name": "x.onnx", "cards": "RTX 4090"}
+    told = served.ask(f"/solve?question={quote(json.dumps(question))}", model)[1]
+    error = json.loads(told.splitlines()[-1])["error"]
+    assert error.startswith(f"x.onnx: path {elsewhere!r} leads out of the folder")
+    assert str(served.folder) not in error
+
+
 @pytest.mark.parametrize(
     ("question", "told"),
     [
