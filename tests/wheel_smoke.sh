@@ -35,6 +35,9 @@ venv/bin/placekit --help >/dev/null
 venv/bin/placekit llm llama3-8b --cards "RTX 4090, RTX 3060" --ram "96 GB DDR5-5600 x2" --for llama.cpp \
   -o llm.placement.json | grep -q llama-server
 venv/bin/placekit verify llm.result.json >/dev/null
+echo '[{"model": "llama3-8b", "cards": "RTX 4090", "runtime": "llama.cpp"}]' >questions.json
+venv/bin/placekit page questions.json --static site >/dev/null
+grep -q llama-server site/answers.js && test -s site/page.js
 venv/bin/placekit train-plan 7b --accelerator a100-80gb --devices 8 >/dev/null
 install "$(echo "$scratch"/dist/*.whl)[solvers]"
 venv/bin/python - <<'PY'
