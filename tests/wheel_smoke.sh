@@ -33,7 +33,8 @@ cd "$scratch" # nothing of the source tree is on the path here
 export PLACEKIT_CACHE="$scratch/cache"
 venv/bin/placekit --help >/dev/null
 venv/bin/placekit llm llama3-8b --cards "RTX 4090, RTX 3060" --ram "96 GB DDR5-5600 x2" --for llama.cpp \
-  -o llm.placement.json | grep -q llama-server
+  -o llm.placement.json >llm.txt # not into grep -q, which closes the pipe at the first match
+grep -q llama-server llm.txt
 venv/bin/placekit verify llm.result.json >/dev/null
 echo '[{"model": "llama3-8b", "cards": "RTX 4090", "runtime": "llama.cpp"}]' >questions.json
 venv/bin/placekit page questions.json --static site >/dev/null
