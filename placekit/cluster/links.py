@@ -1,33 +1,36 @@
 """Links between workers, measured by sending arrays over a socket of their own.
 
-1. One worker listens, the other sends an array of each size, and waits for a byte that says that all of it came.
-2. A single byte there and back takes two latencies: half of its median is taken off every time.
-3. Both directions are measured. Latency and bandwidth are fitted to medians; the spread is of the largest size.
+1. One worker listens, the other sends a single byte, and waits for one back: two latencies.
+2. Arrays double until one takes a tenth of a second; then several of that size follow each other without a pause.
+3. The seconds between the ends of two arrays give the bandwidth, and its spread.
+4. Both directions are measured, and count alike.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cluster.engine import Cluster, ClusterError, Worker
-from placekit.cost_models.openvino.transfer import fit_link
 from placekit.model.platform import DirectLink, Link, Platform
 
-SIZES_BYTES = (1, *(1 << power for power in range(16, 26, 2)), 48 << 20)
-"""Sizes that are sent: a byte, and 64 KiB to 48 MiB."""
-_LEAST, _MOST, _ENOUGH_S = 5, 15, 1.0
-"""Repetitions of a size, at least and at most, and the seconds after which there are no more than the least."""
+_PINGS, _LEAST, _MOST = 30, 5, 20
+"""Bytes that are sent alone; arrays at least, and at most."""
+_FIRST_BYTES, _LARGEST_BYTES, _LONG_S, _ENOUGH_S = 1 << 20, 1 << 26, 0.1, 1.0
+"""The first and the largest array, the seconds that are long enough for one, and for all."""
 _PATIENCE_S = 60.0
 
+_HEADER = 8
 _LISTENING: dict[int, socket.socket] = {}
+_Times: TypeAlias = tuple[NDArray[np.float64], int, NDArray[np.float64]]
+"""Seconds of single bytes there and back, the size of arrays, and the seconds between the ends of two."""
 
 
 def measure_link(cluster: Cluster, one: Worker, other: Worker) -> tuple[Link, float]:
@@ -39,13 +42,10 @@ def measure_link(cluster: Cluster, one: Worker, other: Worker) -> tuple[Link, fl
         One worker cannot reach the other.
     """
     both = [_send_from(cluster, *pair) for pair in ((one, other), (other, one))]
-    times_s = [np.concatenate(of_size) for of_size in zip(*both, strict=True)]
-    ping_s = float(np.median(times_s[0]))
-    medians = [max(float(np.median(each)) - ping_s / 2, ping_s / 2) for each in times_s[1:]]
-    low, high = np.percentile(times_s[-1], [25, 75])
-    # of what fits into caches a loopback moves more per second: the largest sizes say what a stream takes
-    rate = fit_link(SIZES_BYTES[-3:], medians[-3:]).bandwidth_bytes_per_s
-    return Link(ping_s / 2, rate), float((high - low) / np.median(times_s[-1]))
+    ping_s = float(np.median(np.concatenate([pings_s for pings_s, _, _ in both])))
+    rates = np.concatenate([size / times_s for _, size, times_s in both])
+    low, rate, high = np.percentile(rates, [25, 50, 75])
+    return Link(ping_s / 2, float(rate)), float((high - low) / rate)
 
 
 def with_measured_links(cluster: Cluster, platform: Platform, workers: Mapping[str, Worker]) -> tuple[Platform, Any]:
@@ -72,20 +72,20 @@ def with_measured_links(cluster: Cluster, platform: Platform, workers: Mapping[s
     return platform.replace(direct_links=tuple(links)), told
 
 
-def _send_from(cluster: Cluster, sender: Worker, receiver: Worker) -> list[NDArray[np.float64]]:
-    """Return the seconds of every size, from one worker to the other."""
+def _send_from(cluster: Cluster, sender: Worker, receiver: Worker) -> _Times:
+    """Return what one worker measured when it sent to the other."""
     (port,) = cluster.ask(_listen, workers=[receiver]).values()
     asked: list[Any] = [
-        cluster.submit(_receive, port, SIZES_BYTES, worker=receiver),
-        cluster.submit(_send, receiver.host, port, SIZES_BYTES, worker=sender),
+        cluster.submit(_receive, port, worker=receiver),
+        cluster.submit(_send, receiver.host, port, worker=sender),
     ]
     try:
-        times_s: list[NDArray[np.float64]] = cluster.values(asked, 10 * _PATIENCE_S)[1]
+        ends_s, (pings_s, size, count) = cluster.values(asked, 10 * _PATIENCE_S)
     except OSError as error:
         raise ClusterError(
             f"worker {sender.name!r} cannot send to {receiver.name!r} at {receiver.host}:{port}: {error}"
         ) from None
-    return times_s
+    return pings_s, size, np.diff(ends_s[-count:])
 
 
 def _listen() -> int:
@@ -96,40 +96,48 @@ def _listen() -> int:
     return port
 
 
-def _receive(port: int, sizes_bytes: Sequence[int]) -> None:
-    """Take arrays until the sender says that there are no more of a size, and of all sizes."""
+def _receive(port: int) -> NDArray[np.float64]:
+    """Take arrays, each after its size, until the size is 0; return when each had come."""
     with _LISTENING.pop(port) as listener:
         taken, _ = listener.accept()
-    buffer = memoryview(bytearray(max(sizes_bytes)))
+    buffer, ends_s = memoryview(bytearray(_LARGEST_BYTES)), []
     with taken:
         taken.settimeout(_PATIENCE_S)
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for size in sizes_bytes:
-            while taken.recv(1) == b"+":
-                left = buffer[:size]
-                while left:
-                    left = left[taken.recv_into(left) or _lost() :]
-                taken.sendall(b".")
+        while size := int.from_bytes(taken.recv(_HEADER, socket.MSG_WAITALL)):
+            left = buffer[:size]
+            while left:
+                left = left[taken.recv_into(left) or _lost() :]
+            ends_s.append(time.perf_counter())
+            taken.sendall(b".")
+    return np.array(ends_s)
 
 
-def _send(host: str, port: int, sizes_bytes: Sequence[int]) -> list[NDArray[np.float64]]:
-    array = memoryview(bytes(max(sizes_bytes)))
-    times_s = []
+def _send(host: str, port: int) -> tuple[NDArray[np.float64], int, int]:
+    """Return the seconds of single bytes, the size of the arrays at the end, and their number."""
+    array = memoryview(b"1" * _LARGEST_BYTES)  # zeros would be one page in a cache
     with socket.create_connection((host, port), timeout=_PATIENCE_S) as sent:
         sent.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for size in sizes_bytes:
-            mine: list[float] = []
-            for _ in range(_MOST + 1):
-                sent.sendall(b"+")
-                begin = time.perf_counter()
-                sent.sendall(array[:size])
-                sent.recv(1) or _lost()
-                mine.append(time.perf_counter() - begin)
-                if len(mine) > _LEAST and sum(mine) > _ENOUGH_S:
-                    break
-            sent.sendall(b"-")
-            times_s.append(np.array(mine[1:]))  # the first one touches the pages
-    return times_s
+
+        def timed_s(size: int) -> float:
+            begin = time.perf_counter()
+            sent.sendall(size.to_bytes(_HEADER))
+            sent.sendall(array[:size])
+            sent.recv(1) or _lost()
+            return time.perf_counter() - begin
+
+        pings_s = [timed_s(1) for _ in range(_PINGS)]
+        size = _FIRST_BYTES
+        while (last_s := timed_s(size)) < _LONG_S and size < _LARGEST_BYTES:
+            size *= 2
+        count = int(min(max(_ENOUGH_S / last_s, _LEAST), _MOST)) + 1
+        for _ in range(count):
+            sent.sendall(size.to_bytes(_HEADER))
+            sent.sendall(array[:size])
+        for _ in range(count):
+            sent.recv(1) or _lost()
+        sent.sendall(bytes(_HEADER))
+    return np.array(pings_s), size, count
 
 
 def _lost() -> int:
