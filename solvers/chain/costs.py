@@ -138,7 +138,13 @@ def _moved(problem: Problem[Any], chain: BlockOrder) -> NDArray[np.float64]:
     tensors, readers = graph.consumed_tensor, chain.block_of_op[graph.consumers]
     elsewhere = readers != made[tensors]
     pairs = np.unique(tensors[elsewhere] * size + readers[elsewhere])
-    for tensor in np.unique(pairs // size).tolist():
+    sent, to = pairs // size, pairs % size
+    is_next = np.bincount(sent, minlength=len(made))[sent] == 1  # one reader, in the next block: most tensors
+    is_next &= to == made[sent] + 1
+    one, into = sent[is_next], to[is_next]
+    for moves, at in ((leaving, (into - 1, into)), (entering, (into, into + 1))):
+        np.add.at(moves, (slice(None), *at), time_s[one].T)  # type: ignore[arg-type]  # a tuple of indices
+    for tensor in np.unique(sent[~is_next]).tolist():
         blocks = pairs[np.searchsorted(pairs, tensor * size) : np.searchsorted(pairs, (tensor + 1) * size)] % size
         first, last = int(made[tensor]), int(blocks[-1])
         cost = time_s[tensor][:, None]

@@ -11,6 +11,7 @@ from placekit.cli.output.render import fact_lines
 from placekit.cli.output.units import format_count
 from placekit.language.compared.rivals import Rival
 from placekit.language.planning.answer import Answer, Speed
+from placekit.language.planning.question import DEFAULT_CONTEXT
 from placekit.language.runtimes.record import Runtime
 from placekit.language.runtimes.rules import HOSTS
 from placekit.model.sizes import format_bytes, format_share
@@ -124,6 +125,9 @@ def _context_told(answer: Answer) -> str:
     told += f" for each of {sequences} sequences" if sequences > 1 else ""
     if room.asked is not None and room.limit is not None and room.asked > room.limit:
         told += f", the model's limit ({room.asked:,} asked)"
+    wanted = DEFAULT_CONTEXT if room.limit is None else min(DEFAULT_CONTEXT, room.limit)
+    if room.asked is None and room.planned < wanted:
+        return f"{told}, the most that fits: {wanted:,} do not"
     if room.limit is not None and room.planned > room.limit:
         return f"{told}, more than the model's own limit of {room.limit:,}"
     if room.longest is not None and room.longest > room.planned:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from placekit.cost_models.sheets.device_table import DeviceSpec
 from placekit.language.compared.own_choice import evenly_split, fitted
 from placekit.language.planning.plan import ServingPlan
 from placekit.language.report import ServingReport
@@ -50,8 +52,41 @@ def own_choice(plan: ServingPlan, make: Callable[[], LanguageTask]) -> Iterator[
         yield Rival("own choice", "even split", evenly_split(plan.task))
 
 
-def fewer_cards(plan: ServingPlan, usable: Platform, plan_on: Callable[[Platform], ServingPlan]) -> Iterator[Rival]:
-    """Yield the best plans for one card alone, and without one of the cards that a plan uses."""
+def is_no_worse(one: Device, other: Device, platform: Platform, specs: Mapping[str, DeviceSpec]) -> bool:
+    """Return whether a card has no less memory than another, no slower arithmetic, memory and link, and its node."""
+    mine, theirs = specs[one.kind], specs[other.kind]
+    link, far = platform.links.get(one.kind), platform.links.get(other.kind)
+    return (
+        (math.inf if one.memory_bytes is None else one.memory_bytes)
+        >= (math.inf if other.memory_bytes is None else other.memory_bytes)
+        and all(getattr(mine, rate) >= getattr(theirs, rate) for rate in _RATES)
+        and mine.op_overhead_s <= theirs.op_overhead_s
+        and mine.unsupported_op_types == theirs.unsupported_op_types
+        and (one.node, one.properties) == (other.node, other.properties)
+        and link is not None
+        and far is not None
+        and link.bandwidth_bytes_per_s >= far.bandwidth_bytes_per_s
+        and link.latency_s <= far.latency_s
+        and not (platform.pools or platform.direct_links)
+    )
+
+
+_RATES = (
+    "dense_flops_per_s", "depthwise_flops_per_s", "other_flops_per_s", "memory_bandwidth_bytes_per_s", "int8_speed",
+    "f32_speed",
+)  # fmt: skip
+
+
+def fewer_cards(
+    plan: ServingPlan,
+    usable: Platform,
+    plan_on: Callable[[Platform], ServingPlan],
+    beats: Callable[[Device, Device], bool] = lambda one, other: False,  # noqa: ARG005
+) -> Iterator[Rival]:
+    """Yield the best plans for one card alone, and without one of the cards that a plan uses.
+
+    Cards that another one `beats` are not tried alone, and those that beat another one are not left out.
+    """
     devices = [
         device for device in usable.devices if plan.runtime is None or plan.runtime.host != "none" or not device.is_host
     ]
@@ -76,7 +111,8 @@ def fewer_cards(plan: ServingPlan, usable: Platform, plan_on: Callable[[Platform
     if len(used) == 1:  # the plan is the best on all cards, so that it is the best on its own one
         yield Rival("fastest card alone", used[0].name, plan.report)
         return
-    one_of_kind = list({card.kind: card for card in cards}.values())
+    kinds = list({card.kind: card for card in cards}.values())
+    one_of_kind = [card for card in kinds if not any(beats(each, card) for each in kinds if each.kind != card.kind)]
     alone = {
         card.name: best_of([device for device in devices if device.is_host or device is card]) for card in one_of_kind
     }
@@ -88,9 +124,7 @@ def fewer_cards(plan: ServingPlan, usable: Platform, plan_on: Callable[[Platform
     if idle is not None:
         yield Rival("one card less", idle.name, plan.report)
         return
-    less = {
-        card.name: best_of([device for device in devices if device is not card])
-        for card in {card.kind: card for card in used}.values()
-    }
+    spare = [card for card in kinds if not any(beats(card, each) for each in kinds if each.kind != card.kind)]
+    less = {card.name: best_of([device for device in devices if device is not card]) for card in spare}
     spared = max(less, key=lambda name: rate(less[name]))
     yield Rival("one card less", spared, less[spared])

@@ -17,7 +17,7 @@ from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import KERNELS
 from placekit.cost_models.sheets.memory import leave_free, warn_of_unlimited, with_sheet_memory
 from placekit.language.compared.filled import filled_report
-from placekit.language.compared.rivals import Rival, fewer_cards, own_choice
+from placekit.language.compared.rivals import Rival, fewer_cards, is_no_worse, own_choice
 from placekit.language.compared.variants import Variant, with_cards
 from placekit.language.decoder import Decoder
 from placekit.language.description import PREDICTING, ModelDescription
@@ -38,7 +38,7 @@ from placekit.language.runtimes.record import Runtime
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm
 from placekit.model.errors import InvalidProblemError, PlacekitError
-from placekit.model.platform import Platform
+from placekit.model.platform import Device, Platform
 from placekit.model.reprs import short_list
 from placekit.model.served import Served
 from placekit.objectives import SerialLatency
@@ -225,7 +225,12 @@ class Planner:
         form = TaskForm(SerialLatency())
         yield from own_choice(plan, lambda: self.made(runtime, serving, devices, form=form))
         fewer = replace(self, wishes=replace(self.wishes, batch=serving.batch))
-        yield from fewer_cards(plan, devices, lambda platform: fastest(fewer.plans(serving, runtime, platform)))
+        specs = self.rates.costs.spec_of_kind(self.machine)
+
+        def beats(one: Device, other: Device) -> bool:
+            return self.kernels is None and is_no_worse(one, other, self.usable, specs)
+
+        yield from fewer_cards(plan, devices, lambda platform: fastest(fewer.plans(serving, runtime, platform)), beats)
 
     def _filled(self, plan: ServingPlan) -> ServingReport | None:
         """Return what a plan delivers with the cache filled to the context; None where its costs are not known then."""
