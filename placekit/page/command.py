@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import tempfile
 import threading
@@ -68,6 +69,7 @@ def _serve(port: int | None, *, opens: bool, as_json: bool) -> None:
             app, log_level="error", access_log=False, server_header=False, limit_concurrency=64,
             timeout_graceful_shutdown=1, lifespan="off", ws="none",
         )  # fmt: skip
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then the folder is removed
         if as_json:
             print_json({"address": address})
         else:

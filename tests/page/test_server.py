@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -331,3 +335,20 @@ def test_a_solve_tells_its_progress_and_its_answer(served: Served, problem: byte
     assert (status, graph.startswith("<!DOCTYPE html>")) == (200, True)
     assert got.headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
     assert served.ask("/graph/other")[0] == 404
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_when_the_server_ends_its_solves_and_files_do(tmp_path: Path, problem: bytes, signum: signal.Signals) -> None:
+    """Also when it is killed, but for the folder then."""
+    command = [sys.executable, "-m", "placekit", "page", "--no-open", "--port", "0"]
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline().split()[0].rstrip("/").rpartition(":")[2])
+        stream = endless(Served(port, tmp_path), problem).getresponse()
+        assert first_told(stream)["of"] == 600
+        (solve,) = [each for each in solves() if each.ppid() == server.pid]
+        server.send_signal(signum)
+        assert server.wait(60) == (-signum if signum == signal.SIGKILL else 130)
+    wait_until(lambda: not solve.is_running() or solve.status() == psutil.STATUS_ZOMBIE)
+    assert signum == signal.SIGKILL or not list(tmp_path.glob("placekit-page-*"))
