@@ -20,6 +20,7 @@ from placekit.model.platform import Link
 from placekit.objectives import get_objective
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.instance import instance_of, make_instance
+from placekit.objectives.makespan.memory import memory_use
 from placekit.objectives.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
 from placekit.objectives.makespan.simulate import Timeline, simulate, simulate_fifo, simulate_steps, transfers_of
 
@@ -372,3 +373,17 @@ def test_crossings_of_direct_links() -> None:
     problem = pk.Problem(graph, platform, costs, pk.Makespan())
     assert problem.objective.crossing_s(problem, 0, 0, [1, 2]) == {0: 0.0, 1: 0.1, 2: 0.2}
     assert problem.objective.crossing_s(problem, 0, 0, [2, 3, 4]) == {0: 2.0, 2: 0.2, 3: 3.0, 4: 4.0}
+
+
+def test_memory_of_a_moment() -> None:
+    """Two ops of no time and one of 1 s: the peak counts both tensors of the moment; the curve has it once."""
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")], output_bytes=[7.0, 5.0, 0.0])
+    costs = pk.CostTable(("cpu",), np.array([[0.0], [0.0], [1.0]]), np.zeros((2, 1)), np.zeros(3))
+    problem = pk.Problem(graph, pk.Platform.of(cpu=1), costs, pk.Makespan())
+    instance, device = instance_of(problem), np.zeros(3, dtype=np.int64)
+    run = simulate_steps(instance, device, np.arange(3), has_contention=False)
+    assert not isinstance(run, int)
+    moves = transfers_of(instance, device, run, has_contention=False)
+    use = memory_use(instance, graph.tensor_bytes, device, run, moves)
+    assert use.peak_bytes.tolist() == [12.0]
+    assert list(zip(use.time_s.tolist(), use.num_bytes.tolist(), strict=True)) == [(0.0, 5.0), (1.0, 0.0)]
