@@ -32,7 +32,7 @@ DEFAULT_RUNTIME = "llama.cpp"
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How the plan is served."""
+    """Way in which the plan is served."""
 
     panel: ClassVar[str] = "Serving"
 

@@ -24,7 +24,7 @@ Which = Literal["planned", "own choice"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a plan is served."""
+    """Way in which a plan is served."""
 
     model: str
     host: str = "127.0.0.1"
@@ -46,7 +46,7 @@ class Kept:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast a request is by the planned line as by the runtime's own choice."""
+        """Speedup of a request by the planned line over the choice of the runtime."""
         if self.planned is None or self.own_choice is None:
             return None
         return self.own_choice.request_s / self.planned.request_s
