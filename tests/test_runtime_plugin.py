@@ -53,10 +53,10 @@ def test_an_installed_runtime_plans_and_prints_its_line(site: Path, tmp_path: Pa
     code, told = placekit(site, *asked, "--for", "pipes", "--details", cwd=tmp_path)
     assert code == 0, told
     assert "5% of every card and 512 MiB of every card for pipes itself" in told
-    line = re.search(r"^.*pipes serve llama3-8b --first-blocks 0,(\d+) --context 640 --slots 1$", told, re.MULTILINE)
+    line = re.search(r"^.*pipes serve llama3-8b --first-blocks 0,(\d+) --context 8192 --slots 1$", told, re.MULTILINE)
     assert line is not None, told
     code, told = placekit(site, "export", "p.json", "a.placement.json", "--to", "pipes", cwd=tmp_path)
-    assert (code, f"--first-blocks 0,{line[1]} --context 640 --slots 1" in told) == (0, True), told
+    assert (code, f"--first-blocks 0,{line[1]} --context 8192 --slots 1" in told) == (0, True), told
     code, told = placekit(site, *asked, "--for", "broken", cwd=tmp_path)
     assert code == 2
     assert "plugin 'broken': its entry point 'broken = no_such_module_at_all:RECORD'" in told
