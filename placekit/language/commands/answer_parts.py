@@ -100,6 +100,8 @@ def _speed_told(speed: Speed, answer: Answer) -> str:
     told += f" of {sequences} sequences together" if sequences > 1 else ""
     if speed.least is not None and speed.most is not None:
         told += f" ({rate(speed.least)} to {rate(speed.most)})"
+    if answer.plan.task.serving.depth:
+        return f"{told} with the context full"
     if speed.full_tokens_per_s is not None and rate(speed.full_tokens_per_s) != rate(speed.tokens_per_s):
         told += f"; {rate(speed.full_tokens_per_s)} with the context full"
     return told
