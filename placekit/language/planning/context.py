@@ -35,27 +35,32 @@ def longest_context(cases: Cases, serving: Serving) -> int | None:
     layers stop growing (sliding windows) the candidate is too short, and the search goes on from there. The context of
     `serving` is the least one, and what the model was trained for is the largest.
     """
-    low, made = serving.context, cases(serving)
+    low, made = serving.context, _with_blocks(cases, serving)
     if not any(_fits(task, 1.0) for task in made):
         return None
     high = max(low, trained_tokens(made[0])) + 1  # known not to fit, or not to be asked for
     while high - low > 1:
         guess = _longest_scaled([task for task in made if _fits(task, 1.0)], low, high - 1)
         if guess > low:
-            made = cases(replace(serving, context=guess))
+            made = _with_blocks(cases, replace(serving, context=guess))
             if any(_fits(task, 1.0) for task in made):
                 low = guess
             else:
                 high = guess
-                made = cases(replace(serving, context=low))
+                made = _with_blocks(cases, replace(serving, context=low))
                 continue
         if low + 1 < high:
-            following = cases(replace(serving, context=low + 1))
+            following = _with_blocks(cases, replace(serving, context=low + 1))
             if any(_fits(task, 1.0) for task in following):
                 low, made = low + 1, following
             else:
                 high = low + 1
     return low
+
+
+def _with_blocks(cases: Cases, serving: Serving) -> list[LanguageTask]:
+    """Return the cases whose caches stay with their blocks."""
+    return [task for task in cases(serving) if not task.host_cache_bytes]
 
 
 def trained_tokens(task: LanguageTask) -> int:
@@ -124,7 +129,7 @@ def room_for_context(plan: ServingPlan) -> int | None:
 def _room(plan: ServingPlan) -> int:
     """Return the context that fits on the devices of a plan as they are, if caches grow with it."""
     assert plan.report is not None
-    most: float = MAX_TOKENS
+    most: float = MAX_TOKENS if not plan.task.host_cache_bytes else plan.task.serving.context  # copies would grow, too
     for each in plan.report.memory:
         if each.limit_bytes is not None and each.cache_bytes > 0:
             masks = 0.0 if plan.task.buffers is None else COPIES * plan.task.buffers.mask_bytes

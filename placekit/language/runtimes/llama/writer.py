@@ -271,7 +271,7 @@ LLAMA_CPP = Runtime(
     typed=TYPED,
     not_searched=(
         "single tensors elsewhere than their blocks (--override-tensor)",
-        "the cache on the host (-nkvo) where the cards hold all blocks",
+        "the cache on the host (-nkvo) where the cards hold all blocks, or for the longest context",
         "steps of prefill below 512 tokens or above 2,048 (-ub)",
     ),
 )
