@@ -10,7 +10,8 @@ import pytest
 import placekit as pk
 from placekit.cost_models.sheets.device_table import get_spec
 from placekit.language.decoder import Decoder
-from placekit.language.planning.context import longest_context
+from placekit.language.planning import context
+from placekit.language.planning.context import longest_context, rounded
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.language.task import LanguageTask, decoder_task
 from placekit.solvers.chain.costs import chain_of
@@ -49,12 +50,18 @@ def compare(seed: int) -> bool:
     if best < serving.context:
         assert longest is None
         return False
-    assert longest == int(best * (1 + 1e-12))
+    assert longest == rounded(int(best * (1 + 1e-12)), serving.context, MAX_TOKENS)
     return True
 
 
 def test_it_equals_all_cuts() -> None:
     """On small cases, feasible and not."""
+    assert {compare(seed) for seed in range(12)} == {True, False}
+
+
+def test_it_equals_all_cuts_to_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With steps of a token."""
+    monkeypatch.setattr(context, "CONTEXT_STEP", 1)
     assert {compare(seed) for seed in range(12)} == {True, False}
 
 

@@ -30,31 +30,29 @@ class ContextPoint:
 def longest_context(cases: Cases, serving: Serving) -> int | None:
     """Return the largest context for which one of the cases has a plan that fits; None if the present one has none.
 
-    Memory grows with the context, so what fits with a long one fits with a short one. Scaling the cache that is known
-    at one length finds a candidate without making the model anew; it is then checked, and so is its successor. Where
-    layers stop growing (sliding windows) the candidate is too short, and the search goes on from there. The context of
-    `serving` is the least one, and what the model was trained for is the largest.
+    It is a whole number of steps, as `rounded` says. Memory grows with the context, so what fits with a long one fits
+    with a short one. Scaling the cache that is known at one length finds a candidate without making the model anew; it
+    is then checked, and so is its successor. Where layers stop growing (sliding windows) the candidate is too short,
+    and the search goes on from there; where it is too long, it halves what is left. The context of `serving` is the
+    least one, and what the model was trained for is the largest.
     """
     low, made = serving.context, _with_blocks(cases, serving)
     if not any(_fits(task, 1.0) for task in made):
         return None
-    high = max(low, trained_tokens(made[0])) + 1  # known not to fit, or not to be asked for
-    while high - low > 1:
-        guess = _longest_scaled([task for task in made if _fits(task, 1.0)], low, high - 1)
-        if guess > low:
-            made = _with_blocks(cases, replace(serving, context=guess))
-            if any(_fits(task, 1.0) for task in made):
-                low = guess
-            else:
-                high = guess
-                made = _with_blocks(cases, replace(serving, context=low))
-                continue
-        if low + 1 < high:
-            following = _with_blocks(cases, replace(serving, context=low + 1))
-            if any(_fits(task, 1.0) for task in following):
-                low, made = low + 1, following
-            else:
-                high = low + 1
+    most, has_failed = max(low, trained_tokens(made[0])), False  # the largest that may fit; whether it was a candidate
+    while low < most:
+        if has_failed:
+            guess = (low + most) // 2
+        else:
+            guess = _longest_scaled([task for task in made if _fits(task, 1.0)], low, most)
+        guess = rounded(guess, low, most)
+        if guess <= low:
+            guess = min((low // CONTEXT_STEP + 1) * CONTEXT_STEP, most)
+        longer = _with_blocks(cases, replace(serving, context=guess))
+        if any(_fits(task, 1.0) for task in longer):
+            low, made = guess, longer
+        else:
+            most, has_failed = max((guess - 1) // CONTEXT_STEP * CONTEXT_STEP, low), True
     return low
 
 
