@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from placekit.model.errors import InvalidProblemError
@@ -13,7 +15,10 @@ from placekit.solve.stop import (
     Progress,
     StopReason,
     TargetGap,
+    in_this_solve,
+    is_wanted,
     relative_gap,
+    wanted_while,
 )
 
 
@@ -54,3 +59,13 @@ def test_limits_out_of_range_are_refused(make: object) -> None:
     """Negative, zero and NaN limits are named errors."""
     with pytest.raises(InvalidProblemError, match="it must be finite and >= "):
         make()  # type: ignore[operator]
+
+
+def test_other_threads_work_for_a_solve_if_it_says_so() -> None:
+    """A solve that is over ends neither the work of another thread, nor another solve there."""
+    with ThreadPoolExecutor(1) as pool, wanted_while(lambda: False):
+        assert not is_wanted()
+        assert pool.submit(is_wanted).result()
+        assert not pool.submit(in_this_solve(is_wanted)).result()
+        assert pool.submit(is_wanted).result()
+    assert is_wanted()

@@ -15,16 +15,18 @@ Examples
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 from placekit import machine
 from placekit.model.errors import InvalidProblemError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class StopReason(StrEnum):
@@ -218,36 +220,39 @@ class AnyOf(_Combinable):
         return next((reason for c in self.criteria if (reason := c(progress)) is not None), None)
 
 
-_mine: ContextVar[Callable[[], bool] | None] = ContextVar("wanted", default=None)
-_all: list[Callable[[], bool]] = []
-"""Of all threads, the latest last: the threads that a method starts belong to its solve."""
-_lock = threading.Lock()
+_wanted: ContextVar[Callable[[], bool] | None] = ContextVar("wanted", default=None)
 
 
 @contextmanager
 def wanted_while(is_worth_it: Callable[[], bool]) -> Iterator[None]:
     """Let `is_wanted` say `is_worth_it` inside the ``with`` block, and what it said outside of it."""
-    outer = _mine.get()
-
-    def says() -> bool:
-        return (outer is None or outer()) and is_worth_it()
-
-    token = _mine.set(says)
-    with _lock:
-        _all.append(says)
+    outer = _wanted.get()
+    token = _wanted.set(lambda: (outer is None or outer()) and is_worth_it())
     try:
         yield
     finally:
-        with _lock:
-            _all.remove(says)
-        _mine.reset(token)
+        _wanted.reset(token)
 
 
 def is_wanted() -> bool:
     """Return whether the solve that this thread works for, if any, is to go on.
 
-    For code that knows no run: native solvers, and bounds that many methods ask for.
+    For code that knows no run: native solvers, and bounds that many methods ask for. A thread that a solve starts works
+    for it if `in_this_solve` says so.
     """
-    with _lock:
-        says = _mine.get() or (_all[-1] if _all else None)
+    says = _wanted.get()
     return says is None or says()
+
+
+def in_this_solve(work: Callable[P, T]) -> Callable[P, T]:
+    """Return `work` for other threads, in which `is_wanted` says what it says in this one."""
+    says = _wanted.get()
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = _wanted.set(says)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            _wanted.reset(token)
+
+    return call

@@ -20,6 +20,7 @@ from ortools.sat.python import cp_model
 
 from placekit.model.errors import SolverUnavailableError
 from placekit.solve.method import Run
+from placekit.solve.stop import in_this_solve
 from placekit.solvers.backends.building import no_step
 
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -166,7 +167,7 @@ def search(
         except BaseException as error:  # carried to the calling thread
             errors.append(error)
 
-    worker = threading.Thread(target=work, name="cp-sat")
+    worker = threading.Thread(target=in_this_solve(work), name="cp-sat")
     worker.start()
     while worker.is_alive():
         worker.join(POLL_S)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from placekit.machine import num_usable_cpus
-from placekit.solve.stop import is_wanted
+from placekit.solve.stop import in_this_solve, is_wanted
 from placekit.solvers.backends.arrays import Arrays, too_wide
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.certified import MAX_INTEGERS, branch_and_bound
@@ -113,10 +113,10 @@ class Program:
             HiGHS is not installed, or refuses the program.
         """
         end_s = perf_counter() + time_limit_s
-        is_told = should_stop or (lambda: False)
+        is_told, goes_on = should_stop or (lambda: False), in_this_solve(is_wanted)  # asked in threads of the solver
 
         def is_over() -> bool:
-            return perf_counter() > end_s or not is_wanted() or is_told()
+            return perf_counter() > end_s or not goes_on() or is_told()
 
         num_integers = sum(self._is_integer)
         if num_integers > MAX_INTEGERS:

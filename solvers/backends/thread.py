@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from time import perf_counter
 
-from placekit.solve.stop import is_wanted
+from placekit.solve.stop import in_this_solve, is_wanted
 
 POLL_S = 0.05
 """Seconds between two looks, in which Python sees signals."""
@@ -25,7 +25,7 @@ def run_beside(
     Returns False `GRACE_S` after `should_stop`, or after the solve that waits for it is to end: then the thread goes on
     until the solver listens, and what it works on must not be touched any more.
     """
-    worker = threading.Thread(target=work, name=name)
+    worker = threading.Thread(target=in_this_solve(work), name=name)
     worker.start()
     told_s = None
     while worker.is_alive():

@@ -12,7 +12,7 @@ from placekit.model.contiguity import edges_along_order
 from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
-from placekit.solve.stop import StopReason
+from placekit.solve.stop import StopReason, in_this_solve
 from placekit.solvers.generic.excess import CONTIGUITIES, find_feasible
 from placekit.solvers.offload_latency.anneal import Places, anneal, burden
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
@@ -106,7 +106,7 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
             steps = flat.num_nodes * min(params.steps, FIRST_STEPS * 2 ** min(number, 20))
             heat = HOTTEST * run.rng.choice([1.0, 0.1, 0.01], WORKERS)
             walks = [
-                pool.submit(_walk, run, places, start.copy(), steps, hot, rng)
+                pool.submit(in_this_solve(_walk), run, places, start.copy(), steps, hot, rng)
                 for hot, rng in zip(heat.tolist(), run.rng.spawn(WORKERS), strict=True)
             ]
             while wait(walks, timeout=0.05).not_done:

@@ -14,7 +14,7 @@ from placekit.solve.lifting.lift import Lift, LiftedRun, left_s
 from placekit.solve.lifting.relaxed import work
 from placekit.solve.method import Method, Run
 from placekit.solve.registry import get_method
-from placekit.solve.stop import StopReason
+from placekit.solve.stop import StopReason, in_this_solve
 
 POLL_S = 0.05
 """Seconds between two looks at whether to stop."""
@@ -117,7 +117,7 @@ def _run_both(run: Run, method: Method, other: Method) -> StopReason:
     inner = LiftedRun(run, Lift(run.problem), seed=int(run.rng.integers(2**31)))
     inner.interrupted, inner.info = Event(), {}
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work, other, inner)
+        future = pool.submit(in_this_solve(work), other, inner)
         try:
             reason = work(method, run)
             while run.should_stop() is None and wait([future], timeout=POLL_S).not_done:

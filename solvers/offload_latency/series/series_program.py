@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.machine import num_usable_cpus
+from placekit.solve.stop import in_this_solve
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.series.gap_calls import Inside, Waits
 from placekit.solvers.offload_latency.series.gap_chains import MAX_CHAINS, chains_of
@@ -154,7 +155,7 @@ def _with_spine_calls(
         yield from filter(None, map(relax, chunks))
         return
     with ThreadPoolExecutor(num_usable_cpus()) as pool:
-        yield from itertools.takewhile(bool, pool.map(relax, chunks))
+        yield from itertools.takewhile(bool, pool.map(in_this_solve(relax), chunks))
 
 
 def _trace(series: Series, table: Table, insides: Mapping[int, Inside], choices: list[tuple[int, ...]]) -> Plan:
