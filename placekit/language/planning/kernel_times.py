@@ -1,4 +1,4 @@
-"""Kernel times that others measured: ``aiconfigurator-core`` as costs of vLLM, SGLang and TensorRT-LLM.
+"""Kernel times that others measured: ``aiconfigurator-core`` as costs of the runtimes that it knows.
 
 The package (NVIDIA, Apache-2.0, the extra ``aiconfigurator``) ships measured kernel times by system, framework and
 version, and models what was not measured. It predicts one card, or several equal ones. Here its times become costs of
@@ -29,6 +29,7 @@ from placekit.io.needs import require
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.description import ModelDescription
 from placekit.language.from_numbers import describe_decoder
+from placekit.language.runtimes import loadable
 from placekit.language.serving import Phase
 from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
@@ -37,8 +38,6 @@ from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.platform import Device, Platform
 
 NAME = "aiconfigurator"
-BACKENDS: Mapping[str, str] = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
-"""Frameworks of the package by runtime."""
 SYSTEMS: Mapping[str, str] = {
     "H100": "h100_sxm", "H100 PCIe": "h100_pcie", "H200": "h200_sxm", "A100": "a100_sxm", "A100 PCIe": "a100_pcie",
     "A30": "a30", "B200": "b200_sxm", "L4": "l4", "L40S": "l40s", "RTX PRO 6000": "rtx_pro_6000_server",
@@ -84,12 +83,13 @@ class KernelTimes:
         costs, _, version = asked.partition(":")
         if costs != NAME:
             raise InvalidProblemError(f"--costs {asked}: it is analytic or {NAME}, or {NAME}:VERSION of the framework")
-        if runtime is None or runtime not in BACKENDS:
-            raise InvalidProblemError(f"--costs {asked} goes with --for {', '.join(BACKENDS)}")
+        backends = {each.name: each.kernel_times for each in loadable() if each.kernel_times}
+        if runtime is None or runtime not in backends:
+            raise InvalidProblemError(f"--costs {asked} goes with --for {', '.join(backends)}")
         require("aiconfigurator_core", f"--costs {asked}")
         if model is None or not model.blocks:
             raise InvalidProblemError(f"--costs {asked} needs a model by name, or a config.json; {name} is neither")
-        return cls(str(_config_of(name, model)), len(model.blocks), BACKENDS[runtime], version or None)
+        return cls(str(_config_of(name, model)), len(model.blocks), backends[runtime], version or None)
 
     def step(self, device: Device, platform: Platform, phase: Phase, batch: int) -> StepTimes:
         """Return the seconds of a step of `batch` sequences on a device, or on a team of equal ones."""

@@ -92,6 +92,7 @@ class Runtime(Rules):
     # what an export writes: arguments, or a file by modules
     exports: Literal["arguments", "device map", "affinities"] = "arguments"
     runs_programs: bool = False  # True if it runs the ops of a model file, as `placekit export` cuts it
+    kernel_times: str = ""  # its name in `aiconfigurator-core`; empty if that has no times of its kernels
     is_serial: bool = False  # True if an export for a pipeline is refused: parts run one after another
 
     def __post_init__(self) -> None:

@@ -66,6 +66,7 @@ def write_tensorrt_llm(runtime: Runtime, placed: Placed) -> Launch:
 
 VLLM = Runtime(
     name="vllm",
+    kernel_times="vllm",
     version="0.31.0",
     pages=(
         "vllm/engine/arg_utils.py",
@@ -151,6 +152,7 @@ VLLM = Runtime(
 
 SGLANG = Runtime(
     name="sglang",
+    kernel_times="sglang",
     version="sources read in November 2026",
     pages=(
         "python/sglang/srt/server_args.py",
@@ -219,6 +221,7 @@ SGLANG = Runtime(
 
 TENSORRT_LLM = Runtime(
     name="tensorrt-llm",
+    kernel_times="trtllm",
     version="sources read in November 2026",
     pages=(
         "tensorrt_llm/commands/serve.py",
