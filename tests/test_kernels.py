@@ -402,8 +402,9 @@ def test_types_come_back_as_they_were() -> None:
     read_only = np.zeros(3)
     read_only.setflags(write=False)
     matrix = np.zeros((4, 4))
-    state = State(*(np.zeros(2, dtype=np.int64),) * 6)  # type: ignore[arg-type]  # as if they were equal
-    mixed = State(np.zeros(2, dtype=np.int64), matrix, matrix, read_only, np.zeros((2, 2), np.int32), np.zeros((1, 1)))  # type: ignore[arg-type]
+    state = State._make([np.zeros(2, dtype=np.int64)] * len(State._fields))
+    several = [np.zeros(2, dtype=np.int64), matrix, read_only, np.zeros((2, 2), np.int32), np.zeros((1, 1))]
+    mixed = State._make([several[at % 5] for at in range(len(State._fields))])
     values = (
         *(1, 2.0, True, np.int64(3), np.random.default_rng(0), read_only, matrix, matrix.T, matrix[:, ::2]),
         *(np.zeros(2, dtype=bool), np.zeros(2, dtype=np.uint64), np.zeros(2, dtype=np.int8)),
