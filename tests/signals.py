@@ -1,9 +1,10 @@
-"""When a process can be interrupted: not before it solves, however long it takes to start."""
+"""Processes that can be interrupted, and when: not before they solve, however long they take to start."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -35,3 +36,9 @@ def wait_until_it_used(process: subprocess.Popen[Any], cpu_s: float) -> None:
 def _catches_sigterm(status: Path) -> bool:
     caught = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("SigCgt:")]
     return bool(int(caught[0], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def interruptible(*arguments: str) -> list[str]:
+    """Return the command of a Python process that Ctrl-C ends, also below one that ignores it."""
+    heeds = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL)"
+    return [sys.executable, "-c", f"{heeds}; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", *arguments]

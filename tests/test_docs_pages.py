@@ -80,6 +80,7 @@ def test_the_page_about_language_models_begins_with_a_run(
 ) -> None:
     """The first command prints what stands below it, and every line of the answer is explained there."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # lines as in a file
     (_, command), (language, printed) = blocks("language_models.md")[:2]
     assert language == "output"
     monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))

@@ -315,7 +315,11 @@ def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
     ]  # two edges inside, two across
     legend = axes.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["acc.0: 3 ops", "acc.1: 1 op", "crosses devices"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "acc.0: 3 ops",
+        "acc.1: 1 op",
+        "crosses devices, as wide as its bytes",
+    ]
     assert figure_of(axes).get_figwidth() > 5
 
 

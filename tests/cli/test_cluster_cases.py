@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from dask_processes import ROOT, DaskProcesses, end, free_port, wait_until
 from limits import SOON_S, Stopwatch
+from signals import interruptible
 
 from placekit.benchmarks.on_cluster import cluster_executor
 from placekit.cluster.engine import Cluster, ClusterError
@@ -60,7 +60,7 @@ def _suite(folder: Path, seeds: range, limit_s: float = 5.0, *, is_endless: bool
 
 
 def _start(suite: Path, address: str, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "placekit", "bench", str(suite), "--cluster", address, "-o", "out", *more]
+    command = interruptible("-m", "placekit", "bench", str(suite), "--cluster", address, "-o", "out", *more)
     return subprocess.Popen(
         command, cwd=suite.parent, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from llama_models import Shape, write_model
+from signals import interruptible
 
 STAND_IN = f"""#!{sys.executable}
 import json, os, subprocess, sys, time
@@ -76,7 +77,7 @@ def serve(tmp_path: Path, port: int) -> Iterator[Callable[..., subprocess.Popen[
         path = f"{programs}:{os.environ['PATH']}" if on_path else "/usr/bin:/bin"
         words = ["tiny.gguf", "--ram", "8 GB DDR4-3200 x2", "--port", str(port), *arguments]
         process = subprocess.Popen(
-            [sys.executable, "-m", "placekit.cli.main", "serve", *words], cwd=tmp_path, text=True,
+            interruptible("-m", "placekit.cli.main", "serve", *words), cwd=tmp_path, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "PATH": path, "PIDS": str(tmp_path / "pids"), "PYTHONPATH": str(Path.cwd()),
                  "PLACEKIT_CACHE": str(tmp_path / "cache"), **environment},

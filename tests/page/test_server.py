@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 from page_server import CARDS, Served
+from signals import interruptible
 
 import placekit as pk
 from placekit.page import server as under_test
@@ -340,7 +340,7 @@ def test_a_solve_tells_its_progress_and_its_answer(served: Served, problem: byte
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_when_the_server_ends_its_solves_and_files_do(tmp_path: Path, problem: bytes, signum: signal.Signals) -> None:
     """Also when it is killed, but for the folder then."""
-    command = [sys.executable, "-m", "placekit", "page", "--no-open", "--port", "0"]
+    command = interruptible("-m", "placekit", "page", "--no-open", "--port", "0")
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
