@@ -108,6 +108,7 @@ bandwidth_bytes_per_s = 20e9
 BLOCKS = 8
 NUMBERS = f"--layers {BLOCKS} --hidden 512 --heads 8 --kv-heads 4 --ffn 1024 --vocab 2000"
 REQUESTS = "--phase prefill:64 --phase decode:16 --sequences 2"
+SHORT = "--context 80"  # of one request: buffers for the default context fill a card of 60 MiB
 TWO_CPUS = "".join(
     f'[[device]]\nname = "{name}"\nkind = "cpu"\nhost = true\nopenvino = "CPU"\n'
     'properties = { INFERENCE_PRECISION_HINT = "f32" }\n'
@@ -183,7 +184,7 @@ def partition(name: str, exported: dict[str, Any]) -> list[Any]:
 
 
 for each in ("vllm", "sglang", "tensorrt-llm", "megatron", "torchtitan", "llama.cpp"):
-    WALKS["docs/language_models.md", f"--for {each}"] = for_runtime(each)
+    WALKS["docs/language_models.md", f"--for {each}"] = for_runtime(each, SHORT if each == "llama.cpp" else "")
 
 
 @walks("docs/language_models.md", "--for accelerate")
@@ -253,7 +254,7 @@ def a_header_becomes_a_line(call: Call, folder: Path) -> None:
     blocks = [attention(512, 8, 4, 64) | feed_forward(512, 1024)] * BLOCKS
     write_model(folder / "small.gguf", "llama", {**keys, ".feed_forward_length": 1024}, blocks)
     (folder / "pc.toml").write_text(MACHINES)
-    run(call, f"llm small.gguf {REQUESTS} --for llama.cpp --platform pc.toml --problem g.problem.json")
+    run(call, f"llm small.gguf {REQUESTS} {SHORT} --for llama.cpp --platform pc.toml --problem g.problem.json")
     run(call, "export g.problem.json small.placement.json --to llama.cpp")
     words = json.loads((folder / "g.llama.cpp.json").read_text())["arguments"]
     document = json.loads((folder / "small.placement.json").read_text())
@@ -418,8 +419,12 @@ def a_problem_is_made_solved_and_verified(call: Call, folder: Path) -> None:
 
 BUNDLES = "tests/cli/test_export.py"
 NEIGHBOURS = "tests/cli/test_llm.py::test_placements_go_to_other_runtimes"
+PUBLISHED = "a name: `qwen3-8b`, `gpt-oss-20b`, `llama-3.3-70b`, `deepseek-v3`, `gemma-3-27b`, `glm-4.5-air`, ..."
 WALKS |= {
-    ("docs/language_models.md", "a name or numbers"): (
+    ("docs/language_models.md", PUBLISHED): (
+        "tests/language/test_families.py::test_published_models_have_their_parameters"
+    ),
+    ("docs/language_models.md", "`llama3-8b`, `gpt2`, ..., or numbers"): (
         "tests/exports/test_device_map.py::test_transformers_loads_what_llm_placed"
     ),
     ("docs/language_models.md", "--to openvino"): f"{BUNDLES}::test_a_bundle_runs",
@@ -456,7 +461,7 @@ def test_every_row_is_walked_to_its_end(page: str, row: str, call: Call, tmp_pat
 
 def test_the_line_says_the_placement_that_is_written(call: Call, tmp_path: Path) -> None:
     """Also where a verdict knows a simpler one: the line, the table of memory, and the file are of one plan."""
-    for_runtime("llama.cpp", "--batch 1")(call, tmp_path)
+    for_runtime("llama.cpp", f"--batch 1 {SHORT}")(call, tmp_path)
 
 
 def test_no_walk_is_left_of_a_row_that_is_gone() -> None:
