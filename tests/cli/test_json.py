@@ -93,7 +93,7 @@ def page_differs(printed: dict[str, set[str]]) -> list[str]:
     known = {name: set(json.loads(schema_of(kind))["properties"]) for name, kind in FORMATS.items()}
     found = []
     for names, keys in re.findall(r"^\| (`.*?) \| (.*) \|$", page, re.MULTILINE):
-        named = set(re.findall(r"`([\w ]+)`", keys))
+        named = {word for word in re.findall(r"`([^`]+)`", keys) if re.fullmatch(r"[\w ]+", word)}
         for command in re.findall(r"`([a-z-]+)`", names):
             got = printed.pop(command, None)
             if got is None:
