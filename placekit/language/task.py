@@ -306,6 +306,6 @@ def less_memory(platform: Platform, num_bytes: float) -> Platform:
         if limit is not None and limit <= device.degree * num_bytes:
             raise InvalidProblemError(
                 f"device {device.name!r} has {format_bytes(limit)}; activations of a step alone take "
-                f"{format_bytes(device.degree * num_bytes)}: ask for a smaller batch or prompt"
+                f"{format_bytes(device.degree * num_bytes)}: ask for a smaller batch, prompt or context"
             )
     return platform.with_more_memory(lambda device: -device.degree * num_bytes)

@@ -144,7 +144,7 @@ def test_runtimes_are_told_the_degree(runtime: str, option: str) -> None:
     assert option in told.command
     pairs = set(zip(told.devices[::2], told.devices[1::2], strict=True))
     assert pairs <= {("l4.0", "l4.1"), ("t4.0", "t4.1")}
-    environment = told.environment | (told.starts[0].environment if told.starts else {})
+    environment = {**told.environment, **(told.starts[0].environment if told.starts else {})}
     cards = [platform.device_names[int(at)] for at in environment["CUDA_VISIBLE_DEVICES"].split(",")]
     assert tuple(cards) == told.devices
 
