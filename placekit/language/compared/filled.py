@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placekit.language.planning.experts import with_hosted_cache, with_hosted_experts
-from placekit.language.planning.offload import with_offload
-from placekit.language.planning.plan import ServingPlan, first_card
+from placekit.language.planning.experts import with_hosted_cache
+from placekit.language.planning.plan import ServingPlan, as_computed
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.task import LanguageTask
+from placekit.model.errors import InvalidProblemError
 
 
 def filled_report(plan: ServingPlan, task: LanguageTask) -> ServingReport | None:
@@ -19,8 +19,8 @@ def filled_report(plan: ServingPlan, task: LanguageTask) -> ServingReport | None
     if ruled is None:
         return None
     ruled = replace(ruled, overlaps_prompt=like.overlaps_prompt, buffers=like.buffers)
-    if like.offload_tokens is not None and (kind := first_card(like, placement)) is not None:
-        ruled = with_offload(ruled, kind, like.offload_tokens)
-    if ruled is not None and like.hosted_blocks:
-        ruled = with_hosted_experts(ruled, like.hosted_blocks)
-    return None if ruled is None else serving_report(ruled, placement)
+    try:
+        ruled = as_computed(ruled, placement, like.offload_tokens, like.hosted_blocks)
+    except InvalidProblemError:  # the host lacks memory
+        return None
+    return serving_report(ruled, placement)

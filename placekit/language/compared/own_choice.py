@@ -21,14 +21,13 @@ import numpy as np
 
 from placekit.language.planning.experts import with_hosted_experts
 from placekit.language.planning.given import Split, given_placement
-from placekit.language.planning.offload import with_offload
-from placekit.language.planning.plan import first_card
+from placekit.language.planning.plan import as_computed
 from placekit.language.planning.reserved import with_buffers
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes.record import Launch, Runtime
 from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import BEHIND, block_numbers
-from placekit.model.errors import PlacekitError
+from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.placement import Placement
 
 FIT_TARGET_BYTES = 2.0**30
@@ -83,12 +82,11 @@ def _placed(runtime: Runtime, task: LanguageTask, arguments: Sequence[str]) -> P
 
 def _report(task: LanguageTask, hosted: int, runtime: Runtime, placement: Placement) -> ServingReport | None:
     """Return what a placement delivers with the experts of `hosted` blocks on the host; None if it does not fit."""
-    kind = first_card(task, placement)
-    ruled = task if kind is None else with_offload(task, kind, runtime.offload_tokens)
-    less = with_hosted_experts(ruled, hosted) if hosted else ruled
-    if less is None:
+    try:
+        ruled = as_computed(task, placement, runtime.offload_tokens, hosted)
+    except InvalidProblemError:  # the host lacks memory
         return None
-    report = serving_report(less, placement)
+    report = serving_report(ruled, placement)
     hosts = [device.name for device in task.problem.platform.devices if device.is_host]
     return report if _has_room(report, FIT_TARGET_BYTES, hosts) else None
 

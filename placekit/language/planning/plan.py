@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.language.gguf.buffers import padded
-from placekit.language.planning.experts import hosting_cases, needs_host, with_hosted_cache
+from placekit.language.planning.experts import hosting, hosting_cases, needs_host, with_hosted_cache
 from placekit.language.planning.offload import is_offloaded, streamed, with_offload
 from placekit.language.planning.reserved import with_buffers
 from placekit.language.planning.tensor_cut import all_teams, best_teams
@@ -92,6 +92,18 @@ def first_card(task: LanguageTask, placement: Placement | None) -> str | None:
         return None
     op = int(np.flatnonzero(on_card)[rank[on_card].argmin()])
     return devices[int(placement.device_of_op[op])].kind
+
+
+def as_computed(task: LanguageTask, placement: Placement, min_tokens: int | None, hosted_blocks: int) -> LanguageTask:
+    """Return the task with large steps on the first card with a block, then feed-forward of first blocks on the host.
+
+    In this order: what the host holds is copied to that card for large steps. Raises `InvalidProblemError`: the host
+    lacks memory.
+    """
+    kind = first_card(task, placement)
+    if min_tokens is not None and kind is not None:
+        task = with_offload(task, kind, min_tokens)
+    return hosting(task, hosted_blocks) if hosted_blocks else task
 
 
 def fastest(found: Sequence[ServingPlan]) -> ServingPlan:

@@ -9,9 +9,9 @@ from typing import Any
 from placekit.language.decoder import Decoder
 from placekit.language.description import ModelDescription
 from placekit.language.planning.answer import Answer
-from placekit.language.planning.experts import hosting, with_hosted_cache
-from placekit.language.planning.offload import streamed, with_offload
-from placekit.language.planning.plan import first_card
+from placekit.language.planning.experts import with_hosted_cache
+from placekit.language.planning.offload import streamed
+from placekit.language.planning.plan import as_computed, first_card
 from placekit.language.planning.planner import Planner
 from placekit.language.planning.question import GivenModel, Search, Wishes
 from placekit.language.report import DeviceMemory, ServingReport, serving_report
@@ -175,6 +175,5 @@ def _with_rules(task: LanguageTask, runtime: Runtime, placed: Placed) -> Languag
                 f"{runtime.options['host_cache']}: the host lacks memory for the cache, or there is none"
             )
         task = cached
-    task = task if kind is None else with_offload(task, kind, runtime.offload_tokens)
     num_blocks = min(placed.served.hosted_blocks, int(block_numbers(task.problem.graph).max()) + 1)
-    return hosting(task, num_blocks) if num_blocks else task
+    return as_computed(task, placed.placement, runtime.offload_tokens, num_blocks)
