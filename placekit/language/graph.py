@@ -20,7 +20,7 @@ from placekit.language.serving import Phase
 from placekit.model.graph import OpGraph
 
 ACTIVATION_BYTES = 2
-"""Of a number in a hidden state."""
+"""Bytes of a number in a hidden state."""
 LOGIT_BYTES = 4
 """Of a logit."""
 LEAST_BITS = 4.5

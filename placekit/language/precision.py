@@ -32,7 +32,7 @@ _SMALL_HEAD = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"
 _BLOCKS: Mapping[str, float] = {"q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0}
 """Bits of types of blocks of 32 numbers, whose head is Q6_K."""
 LEAST_BITS, MOST_BITS = 1.0, 32.0
-"""Of a precision that is given by its bits."""
+"""Least and most bits of a precision that is given by them."""
 
 
 @dataclass(frozen=True)

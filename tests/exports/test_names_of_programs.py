@@ -144,7 +144,7 @@ def written() -> dict[str, Written]:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_every_line_is_read_back_to_its_plan(runtime: str) -> None:
-    """What a writer writes its reader reads: the same devices for all that has weights, the same teams and sizes."""
+    """A reader reads what its writer writes: the same devices for all that has weights, the same teams and sizes."""
     record, known = RUNTIMES[runtime], list(RUNTIMES.values())
     count = 0
     for problem, placement in plans():

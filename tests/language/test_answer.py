@@ -37,7 +37,7 @@ def test_speeds_are_those_of_phases_alone() -> None:
 
 
 def test_batches_in_flight_generate_together() -> None:
-    """Of two stages with a batch in each, the slower one sets the rate."""
+    """The slower one of two stages, with a batch in each, sets the rate."""
     pair = pk.Platform.of(l4=2, memory_bytes={"l4": 24e9}, links={"l4": pk.Link(20e-6, 20e9)})
     wishes = pk.Wishes(serving=pk.Serving(512, 128, sequences=2), batch=1)
     plan = pk.plan_serving("llama3-8b", pair, "vllm", precision="f32", wishes=wishes)
@@ -59,7 +59,7 @@ def test_no_other_way_is_better_than_the_plan(runtime: str) -> None:
 
 
 def test_one_card_less_is_a_plan_without_it() -> None:
-    """Of three cards of which all are needed, the one that is missed least; its plan is that of the others."""
+    """The card that is left out is the one that is missed least of three; its plan is that of the others."""
     three = machine_of("RTX 4090, RTX 3060, RTX 3060").platform()
     plan = pk.plan_serving("llama3-8b", three, "llama.cpp", wishes=pk.Wishes(batch=1), precision="f32")
     own, alone, less = plan.rivals

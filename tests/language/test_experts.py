@@ -101,7 +101,7 @@ def test_the_best_number_of_blocks_equals_all(seed: int, experts: int) -> None:
 @pytest.mark.parametrize("experts", [1, 8])
 @pytest.mark.parametrize("seed", range(4))
 def test_numbers_that_a_bound_rules_out_change_nothing(seed: int, experts: int) -> None:
-    """Of twelve blocks the cases are those of trying every number, with much and with little memory."""
+    """The cases of twelve blocks are those of trying every number, with much and with little memory."""
     rng = np.random.default_rng(seed)
     for room in (0.3, 0.6, 0.9, 2.0):
         task = task_of(rng, 12, room, experts)

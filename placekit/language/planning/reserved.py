@@ -13,7 +13,7 @@ from placekit.model.blocks.block_paths import BEFORE, block_numbers
 from placekit.model.placement import Placement
 
 _STATE_BYTES, _MASK_BYTES = 4, 2
-"""Of a number in a hidden state, and in a mask."""
+"""Bytes of a number in a hidden state, and in a mask."""
 
 
 def buffers_of(task: LanguageTask) -> Buffers | None:
