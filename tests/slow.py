@@ -1,12 +1,14 @@
 """Slow suite, part by part: ``python -m tests.slow`` runs all parts, ``python -m tests.slow learned`` one of them.
 
-A part that ends well is noted in ``slow_green.txt``: the date, the commit, and the minutes on how many cores. It is
-noted with a ``+`` behind the commit if files differed from that commit.
+A part that ends well is noted in ``slow_green.txt``: the date, the commit, the minutes on how many cores, the CPU
+minutes, and the load of the machine just before (0 is a quiet machine). It is noted with a ``+`` behind the commit if
+files differed from that commit; the notes of other parts are no difference.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tomllib
@@ -40,25 +42,38 @@ def run_part(name: str) -> int:
     processes = PARTS[name].get("processes", 2)
     spread = ["-n", str(processes), "--dist", "loadgroup"] if processes > 1 else []
     environment = os.environ | {"PLACEKIT_EXAMPLES": "all", "OMP_NUM_THREADS": "1"}
-    begin = perf_counter()
+    commit, load = _commit(), os.getloadavg()[0]
+    begin, used_s = perf_counter(), _cpu_of_children_s()
     command = [sys.executable, "-m", "pytest", "-m", "", *spread, *files]
     status = subprocess.call(command, cwd=ROOT, env=environment)  # pytest, by this interpreter
     if status == 0:
-        _note(name, (perf_counter() - begin) / 60)
+        minutes, cpu_minutes = (perf_counter() - begin) / 60, (_cpu_of_children_s() - used_s) / 60
+        cores = len(os.sched_getaffinity(0))
+        told = f"{minutes:5.1f} min on {cores} cores, {cpu_minutes:5.1f} CPU min, load {load:.1f}"
+        _note(name, f"{date.today()}  {commit:<10} {told}")
     return status
 
 
-def _note(name: str, minutes: float) -> None:
-    """Replace the line of a part that has ended well."""
+def _commit() -> str:
+    """Return the commit that is checked out, and a plus sign if files differ from it."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
-    commit = git("rev-parse", "--short", "HEAD") + "+" * bool(git("status", "--porcelain"))
+    differing = git("status", "--porcelain", "--", ".", f":(exclude){GREEN.relative_to(ROOT)}")
+    return git("rev-parse", "--short", "HEAD") + "+" * bool(differing)
+
+
+def _cpu_of_children_s() -> float:
+    """Return the CPU seconds of all processes that have ended, and of theirs."""
+    told = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return told.ru_utime + told.ru_stime
+
+
+def _note(name: str, told: str) -> None:
+    """Replace the line of a part that has ended well."""
     lines = [line for line in (GREEN.read_text().splitlines() if GREEN.is_file() else []) if line.split()[0] != name]
-    cores = len(os.sched_getaffinity(0))
-    lines.append(f"{name:<12}{date.today()}  {commit:<10} {minutes:5.1f} min on {cores} cores")
-    GREEN.write_text("\n".join(sorted(lines)) + "\n")
+    GREEN.write_text("\n".join(sorted([*lines, f"{name:<12}{told}"])) + "\n")
 
 
 def main() -> int:

@@ -57,10 +57,26 @@ def test_a_part_that_ends_well_is_noted(one_part: Path, monkeypatch: pytest.Monk
     core, deep = (one_part / "green.txt").read_text().splitlines()
     assert core.startswith("core")
     assert "2020" not in core
-    assert core.endswith("cores")
+    assert re.search(r"min on \d+ cores, +[\d.]+ CPU min, load [\d.]+$", core)
     assert deep == "deep        2020-01-01  bbbbbbb"
     monkeypatch.setattr(sys, "argv", ["slow", "core"])
     assert slow.main() == 0
+
+
+def test_notes_of_green_parts_are_no_difference_from_the_commit(one_part: Path) -> None:
+    """The parts are run one after the other, and each is noted; any other file that differs gives a plus sign."""
+    (one_part / "green.txt").write_text("")
+    (one_part / ".gitignore").write_text("__pycache__/\n.pytest_cache/\n")
+    author = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for arguments in (["init"], ["add", "."], [*author, "commit", "-m", "All"]):
+        subprocess.run(["git", *arguments], cwd=one_part, check=True, capture_output=True)
+    assert slow.run_part("core") == 0
+    assert slow.run_part("core") == 0
+    (one_part / "tests" / "test_a.py").write_text("def test_a() -> None: pass\n")
+    assert "core" in (one_part / "green.txt").read_text()
+    assert "+" not in (one_part / "green.txt").read_text()
+    assert slow.run_part("core") == 0
+    assert "+" in (one_part / "green.txt").read_text()
 
 
 def test_an_unknown_part_is_one_line() -> None:
