@@ -66,6 +66,7 @@ def test_loads_say_what_every_device_does(diamond: pk.Problem) -> None:
     assert (cpu.load_s, cpu.transfer_s, cpu.num_ops, cpu.memory_bytes) == (4.0, 0.0, 1, 1.0)
     assert (first.compute_s, first.transfer_s, first.load_s) == (3.0, 2.0, 5.0)
     assert second.num_ops == 0
+    assert [load.team for load in (cpu, first, second)] == [None] * 3
 
 
 def test_cyclic_devices_are_a_violation(diamond: pk.Problem) -> None:

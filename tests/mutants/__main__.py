@@ -1,19 +1,22 @@
 """``python -m tests.mutants ROOM``: change one line of a room at a time, and see whether its tests notice.
 
 Drawn are all removed ``raise`` statements, and other mutants by a seed. Mutants that no test notices are printed, but
-for those that ``equivalent.toml`` lists with a reason. The exit status is 1 if there is any.
+for those that ``equivalent.toml`` lists with a reason. The exit status is 1 if there is any. ``--again OUTPUT`` tries
+the survivors of a run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tomllib
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
-from .drawing import draw
+from .drawing import Mutant, draw, draw_again
 from .touched import tests_of_line
 from .trials import is_noticed, warm_up
 
@@ -53,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--first", type=int, default=0, help="number of the draw to begin with: a run that was stopped goes on"
     )
+    parser.add_argument("--again", type=Path, help="output of a run: try only the mutants that survived it")
     parser.add_argument("--limit", type=float, default=SECONDS_PER_MUTANT, help="CPU seconds of each (default: 20)")
     parser.add_argument("--tests", nargs="+", type=Path, default=None, help="tests to run (default: those of the room)")
     given = parser.parse_args(arguments)
@@ -64,7 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     limit_s = max(given.limit, 2 * sum(seconds.values()))
     listed, tally = equivalents(), Counter[str]()
     quick = defaultdict[Path, list[str]](list)  # tests that noticed changes of each source
-    for number, mutant in enumerate(draw(paths, given.mutants, given.seed)):
+    mutants = draw(paths, given.mutants, given.seed) if given.again is None else survivors_of(given.again, paths)
+    for number, mutant in enumerate(mutants):
         if number < given.first:
             continue
         outcome = "equivalent" if (str(mutant.path), mutant.before, mutant.after) in listed else "killed"
@@ -83,6 +88,17 @@ def main(arguments: list[str] | None = None) -> int:
         f"{tally['equivalent']} equivalent, {tally['survived']} survive"
     )
     return int(tally["survived"] > 0)
+
+
+def survivors_of(output: Path, paths: list[Path]) -> Iterator[Mutant]:
+    """Yield the mutants that survived a run, by what it printed, and print those that are no more."""
+    printed = re.findall(r"^survived: (.+?):\d+: (.+)$", output.read_text(), re.MULTILINE)
+    left = set(printed)
+    for mutant in draw_again(paths, left.copy()):
+        left.discard((str(mutant.path), mutant.change))
+        yield mutant
+    for file, change in sorted(left):
+        print(f"no such line now: {file}: {change}")
 
 
 def tests_of(room: Path) -> list[Path]:

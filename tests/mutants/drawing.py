@@ -50,24 +50,22 @@ class Mutant:
     is_rule: bool  # True if a `raise` was removed
     source: str  # the whole file
 
+    @property
+    def change(self) -> str:
+        """The line and what stands in its place, as printed."""
+        return f"{self.before!r} -> {self.after!r}"
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.before!r} -> {self.after!r}"
+        return f"{self.path}:{self.line}: {self.change}"
 
 
 def draw(paths: list[Path], count: int, seed: int) -> Iterator[Mutant]:
     """Yield every removed ``raise`` of the files, and `count` other mutants at most, each at a place of its own."""
-    operators = [each for name in operator_names() if not (each := get_operator(name)).arguments()]
     found: list[tuple[Path, list[tuple[Any, int]]]] = []
     rng = Random(seed)
     for path in paths:
-        nodes, places = list(ast_nodes(get_ast(path.read_text()))), defaultdict[tuple[int, int], list[Any]](list)
-        for operator in (RemoveRule, RemoveExit, *operators):
-            starts = [start for node in nodes for start, _ in operator().mutation_positions(node)]
-            for occurrence, start in enumerate(starts):
-                if operator is not RemoveRule:
-                    places[start].append((operator, occurrence))
-                elif (mutant := _mutant(path, operator, occurrence)) is not None:
-                    yield mutant
+        rules, places = _places(path)
+        yield from (mutant for rule in rules if (mutant := _mutant(path, *rule)) is not None)
         found += [(path, options) for _, options in sorted(places.items())]
     rng.shuffle(found)
     for path, options in found:
@@ -77,6 +75,33 @@ def draw(paths: list[Path], count: int, seed: int) -> Iterator[Mutant]:
         if mutant is not None:
             count -= 1
             yield mutant
+
+
+def draw_again(paths: list[Path], told: set[tuple[str, str]]) -> Iterator[Mutant]:
+    """Yield the mutants with certain files and changes (`Mutant.change`), wherever their lines are now."""
+    for path in paths:
+        changes = {change for file, change in told if file == str(path)}
+        lines = [f"{' '.join(line.split())!r} -> " for line in path.read_text().splitlines()]
+        near = {row for row, line in enumerate(lines, 1) if any(change.startswith(line) for change in changes)}
+        rules, places = _places(path) if near else ([], {})
+        options = [option for (row, _), at in places.items() if row in near for option in at]
+        mutants = (mutant for option in (*rules, *options) if (mutant := _mutant(path, *option)) is not None)
+        yield from {str(mutant): mutant for mutant in mutants if mutant.change in changes}.values()
+
+
+def _places(path: Path) -> tuple[list[tuple[Any, int]], dict[tuple[int, int], list[tuple[Any, int]]]]:
+    """Return the removals of ``raise``, and of each place the other operators that change something there."""
+    operators = [each for name in operator_names() if not (each := get_operator(name)).arguments()]
+    nodes, places = list(ast_nodes(get_ast(path.read_text()))), defaultdict[tuple[int, int], list[Any]](list)
+    rules = []
+    for operator in (RemoveRule, RemoveExit, *operators):
+        starts = [start for node in nodes for start, _ in operator().mutation_positions(node)]
+        for occurrence, start in enumerate(starts):
+            if operator is RemoveRule:
+                rules.append((operator, occurrence))
+            else:
+                places[start].append((operator, occurrence))
+    return rules, places
 
 
 def _mutant(path: Path, operator: Any, occurrence: int) -> Mutant | None:

@@ -36,7 +36,10 @@ def test_large_numbers_are_refused():
 
 
 def test_a_rule_without_a_test_survives(tmp_path: Path) -> None:
-    """Of two removed rules one is noticed, and the other is printed with its place; the status says so."""
+    """Of two removed rules one is noticed, and the other is printed with its place; the status says so.
+
+    What was printed is tried again, wherever its line is now, and nothing else is.
+    """
     files = {"placekit/tiny/rules.py": ROOM, "placekit/__init__.py": "", "tests/tiny/test_rules.py": TEST}
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -48,6 +51,18 @@ def test_a_rule_without_a_test_survives(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "survived: placekit/tiny/rules.py:8: 'raise ValueError(number)' -> 'pass'",
         "2 drawn (2 of them removed rules), 1 killed, 0 equivalent, 1 survive",
+    ]
+    (tmp_path / "printed.txt").write_text(done.stdout + "survived: placekit/tiny/rules.py:3: 'gone' -> 'pass'\n")
+    (tmp_path / "placekit/tiny/rules.py").write_text("# moved\n" + ROOM)
+    (tmp_path / "tests/tiny/test_rules.py").write_text(
+        TEST + "    with pytest.raises(ValueError):\n        check_again(10)\n"
+    )
+    command[-2:] = ["--again", "printed.txt"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "no such line now: placekit/tiny/rules.py: 'gone' -> 'pass'",
+        "2 drawn (2 of them removed rules), 2 killed, 0 equivalent, 0 survive",
     ]
 
 

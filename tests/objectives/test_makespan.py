@@ -375,6 +375,42 @@ def test_crossings_of_direct_links() -> None:
     assert problem.objective.crossing_s(problem, 0, 0, [2, 3, 4]) == {0: 2.0, 2: 0.2, 3: 3.0, 4: 4.0}
 
 
+def test_mean_transfers_over_direct_links() -> None:
+    """Six ordered pairs: two over the direct link of the a's, 0.1 s each, and four of 1 s and 2 s through the host."""
+    platform = pk.Platform(
+        tuple(pk.Device(name, name[0]) for name in ("a0", "a1", "b")),
+        {kind: Link(1.0, np.inf) for kind in "ab"},
+        (pk.DirectLink(0.1, np.inf, ("a", "a")),),
+    )
+    graph = pk.OpGraph.from_edges(["u", "v"], [("u", "v")])
+    costs = pk.CostTable(
+        ("a", "b"), np.ones((2, 2)), np.array([[1.0, 2.0]]), np.zeros(2),
+        direct_links=platform.direct_link_names, direct_time_s=np.array([[0.1]]),
+    )  # fmt: skip
+    instance = instance_of(pk.Problem(graph, platform, costs, pk.Makespan()))
+    assert mean_transfer_s(instance) == pytest.approx([(2 * 0.1 + 4 * 3.0) / 6])
+
+
+def test_an_op_waits_for_another_that_takes_a_part_of_a_second() -> None:
+    """With c ready on its device after 0.25 s, while b runs there until 0.5 s."""
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "c")])
+    costs = pk.CostTable(("cpu",), np.array([[0.25], [0.5], [0.25]]), np.zeros((1, 1)), np.zeros(3))
+    problem = pk.Problem(graph, pk.Platform.of(cpu=2), costs, pk.Makespan())
+    run = simulate_fifo(instance_of(problem), [0, 1, 1])
+    assert times(run) == [(0.0, 0.25), (0.0, 0.5), (0.5, 0.75)]
+    assert run.makespan_s == 0.75
+
+
+def test_an_engine_without_steps_scores_a_single_placement(makespan: pk.Problem) -> None:
+    """A batch of one row is scored as the judge does."""
+    problem = makespan.replace(objective=pk.Makespan(steps="none"))
+    batch = problem.objective.batch_score(problem)
+    assert batch is not None
+    assert batch(np.array([[1, 1, 2, 1]])).tolist() == [
+        pk.evaluate(problem, pk.Placement.of(problem, [1, 1, 2, 1])).objective
+    ]
+
+
 def test_memory_of_a_moment() -> None:
     """Two ops of no time and one of 1 s: the peak counts both tensors of the moment; the curve has it once."""
     graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")], output_bytes=[7.0, 5.0, 0.0])

@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from forged import small
+from records import thawed
 
 import placekit as pk
+import placekit.objectives
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.objectives import OBJECTIVES, Loads, Objective, OffloadLatency, get_objective, register_objective
@@ -52,9 +54,11 @@ def test_names_in_hashes() -> None:
 
 
 def test_what_is_relaxed() -> None:
-    """Queues are dropped where there are any."""
+    """Queues are dropped where there are any, and so are rules of the order."""
     assert pk.Makespan("upward-rank", contention=True).without_queues() == pk.Makespan("upward-rank")
     assert pk.Throughput(overlap=True).without_queues() == pk.Throughput(overlap=True)
+    assert pk.Makespan("upward-rank", steps="none").free_order == pk.Makespan("upward-rank")
+    assert pk.Throughput(overlap=True).free_order == pk.Throughput(overlap=True)
 
 
 def test_what_loads_make() -> None:
@@ -219,6 +223,11 @@ def test_what_cannot_be_an_objective(given: Any, words: str) -> None:
     with pytest.raises(InvalidProblemError, match=words):
         register_objective(given)
     assert not {"thawed", "demanding"} & set(OBJECTIVES)
+
+
+def test_records_cannot_be_changed() -> None:
+    """Objectives, scores and what they are made of are kept with problems, and hashed."""
+    assert thawed(placekit.objectives) == []
 
 
 def test_no_teams_by_default() -> None:

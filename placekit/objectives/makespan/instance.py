@@ -57,10 +57,10 @@ def make_instance(problem: Problem) -> MakespanInstance:
         direct_s=costs.direct_time_s,
     )
     instance = frozen(instance)
-    if "contention" not in problem.objective.to_dict():
-        return instance
-    in_turn = np.lexsort((rank[readers], -mean_upward_rank(instance)[readers], tensors))
-    return instance._replace(readers_in_turn=kernel_array(readers[in_turn]))
+    if "contention" in problem.objective.to_dict():  # the only variant in which receivers of a tensor take turns
+        in_turn = np.lexsort((rank[readers], -mean_upward_rank(instance)[readers], tensors))
+        instance = instance._replace(readers_in_turn=kernel_array(readers[in_turn]))
+    return instance
 
 
 def instance_of(problem: Problem) -> MakespanInstance:
