@@ -18,7 +18,7 @@ from placekit.solve.stop import (
     in_this_solve,
     is_wanted,
     relative_gap,
-    wanted_while,
+    wanted_until,
 )
 
 
@@ -63,7 +63,7 @@ def test_limits_out_of_range_are_refused(make: object) -> None:
 
 def test_other_threads_work_for_a_solve_if_it_says_so() -> None:
     """A solve that is over ends neither the work of another thread, nor another solve there."""
-    with ThreadPoolExecutor(1) as pool, wanted_while(lambda: False):
+    with ThreadPoolExecutor(1) as pool, wanted_until(lambda: True):
         assert not is_wanted()
         assert pool.submit(is_wanted).result()
         assert not pool.submit(in_this_solve(is_wanted)).result()

@@ -97,9 +97,8 @@ class LanguageTask:
     @property
     def platform(self) -> Platform:
         """The devices with all of their memory, that of activations too."""
-        whole = less_memory(self.problem.platform, -self.activation_bytes)
         held = self.hosted_bytes + self.serving.sequences * self.host_cache_bytes
-        return whole.with_more_memory(lambda device: held if device.is_host else 0.0)
+        return self.problem.platform.with_more_memory(of_member=self.activation_bytes, of_host=held)
 
     def with_costs(self, costs_of_phase: Mapping[str, CostTable]) -> LanguageTask:
         """Return the task with other costs of its phases; what ops hold stays."""
@@ -308,4 +307,4 @@ def less_memory(platform: Platform, num_bytes: float) -> Platform:
                 f"device {device.name!r} has {format_bytes(limit)}; activations of a step alone take "
                 f"{format_bytes(device.degree * num_bytes)}: ask for a smaller batch, prompt or context"
             )
-    return platform.with_more_memory(lambda device: -device.degree * num_bytes)
+    return platform.with_more_memory(of_member=-num_bytes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -392,9 +392,9 @@ class Platform:
         pooled = sum(min(pool.memory_bytes, sum(limits.pop(name) for name in pool.devices)) for pool in self.pools)
         return pooled + sum(limits.values())
 
-    def with_more_memory(self, extra_bytes: Callable[[Device], float]) -> Self:
-        """Return the platform with so many bytes more on every limited device, and in the pool that it is in."""
-        extra = {device.name: extra_bytes(device) for device in self.devices}
+    def with_more_memory(self, *, of_member: float = 0.0, of_host: float = 0.0) -> Self:
+        """Return the platform with more bytes on every member of a limited device or host, and in the pool it is in."""
+        extra = {each.name: each.degree * of_member + (of_host if each.is_host else 0.0) for each in self.devices}
         devices = tuple(
             each if each.memory_bytes is None else each.replace(memory_bytes=each.memory_bytes + extra[each.name])
             for each in self.devices

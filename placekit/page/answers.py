@@ -22,7 +22,7 @@ from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.page.questions import DroppedModels, Question, QuestionError, blamed_on
-from placekit.solve.stop import MaxRuntime, is_wanted, wanted_while
+from placekit.solve.stop import MaxRuntime, is_wanted, wanted_until
 from placekit.solvers.chain.program import StoppedError
 
 MAX_SECONDS = 20.0
@@ -53,7 +53,7 @@ class Answers:
         split, line, compares = more.pop("split", None), more.pop("line", None), bool(more.pop("compares", False))
         question = Question.of(more if isinstance(document, dict) else document)
         try:
-            with wanted_while(lambda: not gone.is_set()):
+            with wanted_until(gone.is_set):
                 if line is not None:
                     return self._line(question, line)
                 return self._plan(question, compares=compares) if split is None else self._split(question, split)

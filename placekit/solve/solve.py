@@ -22,7 +22,7 @@ from placekit.solve.method import Method, Run
 from placekit.solve.registry import answer_first, get_method
 from placekit.solve.result import Incumbent, Result, Status
 from placekit.solve.run import BaseRun
-from placekit.solve.stop import Stop, StopReason, wanted_while
+from placekit.solve.stop import Stop, StopReason, wanted_until
 
 
 def solve(
@@ -96,7 +96,7 @@ def solve(
         raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {reason}")
     prepare_kernels = prepare_when_called if problem.graph.num_ops <= FEW_OPS else prepare
     prepare_kernels(problem.objective.name, *([LEARNED] if ".learned." in type(solver).__module__ else []))
-    with interruptible(run), wanted_while(lambda: run.should_stop() is None), machine.limited_to(_memory_limit(stop)):
+    with interruptible(run), wanted_until(run.should_stop), machine.limited_to(_memory_limit(stop)):
         end = _run_to_end(solver, run, start)
         return _sign(run, method if isinstance(method, str) else method.name, end)
 

@@ -224,10 +224,10 @@ _wanted: ContextVar[Callable[[], bool] | None] = ContextVar("wanted", default=No
 
 
 @contextmanager
-def wanted_while(is_worth_it: Callable[[], bool]) -> Iterator[None]:
-    """Let `is_wanted` say `is_worth_it` inside the ``with`` block, and what it said outside of it."""
+def wanted_until(should_stop: Callable[[], object]) -> Iterator[None]:
+    """Let `is_wanted` be False inside the ``with`` block once `should_stop` has a reason, or outside it is False."""
     outer = _wanted.get()
-    token = _wanted.set(lambda: (outer is None or outer()) and is_worth_it())
+    token = _wanted.set(lambda: (outer is None or outer()) and not should_stop())
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ from placekit.model.placement import Placement, Violation
 from placekit.model.problem import UNPINNED
 from placekit.solve.method import Method
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
-from placekit.solve.stop import StopReason, wanted_while
+from placekit.solve.stop import StopReason, wanted_until
 from placekit.solvers.chain.costs import BlockOrder, chain_of, interchangeable, stage_sorts
 from placekit.solvers.chain.linked import best_linked_chain, crossings, goes_to_next
 from placekit.solvers.chain.program import BlockRun, Lead, StageSort, StoppedError, best_chain
@@ -100,7 +100,7 @@ class Chain(Method):
     def run(self, run: Run[Any]) -> StopReason:
         """Find the best chain, offer it, and prove it."""
         try:
-            with wanted_while(lambda: run.should_stop() is None):
+            with wanted_until(run.should_stop):
                 return self._prove(run)
         except StoppedError:
             return run.should_stop() or StopReason.FINISHED

@@ -19,7 +19,7 @@ from placekit.model.errors import SolverUnavailableError
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Throughput
 from placekit.solve.method import Run
-from placekit.solve.stop import wanted_while
+from placekit.solve.stop import wanted_until
 
 QUICK_S = 1.0
 """Seconds that all of them together may take."""
@@ -57,7 +57,7 @@ def _raise_longest_path(run: Run) -> None:
     from placekit.solvers.makespan.bounds.windows import narrow
     from placekit.solvers.makespan.schedule.tasks import make_tasks
 
-    with wanted_while(lambda: run.should_stop() is None):
+    with wanted_until(run.should_stop):
         windows = narrow(make_tasks(run.problem))
     if windows is not None:
         run.raise_bound(windows.path_s * (1 - 1e-12), "critical path with transfers")
@@ -69,7 +69,7 @@ def _raise_shared_work(run: Run, problem: Problem[Throughput]) -> None:
     try:
         from placekit.solvers.throughput.bounds.machines import certified_machines
 
-        with wanted_while(lambda: run.should_stop() is None):
+        with wanted_until(run.should_stop):
             found = certified_machines(problem, time_limit_s=run.remaining_s or 0.0)
     except SolverUnavailableError:
         return

@@ -9,7 +9,7 @@ from placekit.kernels import TRAINING_PLAN, prepare
 from placekit.model.errors import InvalidProblemError, UnknownNameError, did_you_mean
 from placekit.solve.result import Incumbent
 from placekit.solve.solve import interruptible, judged
-from placekit.solve.stop import Stop, StopReason, wanted_while
+from placekit.solve.stop import Stop, StopReason, wanted_until
 from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult, PlanRun
@@ -100,7 +100,7 @@ def solve_plan(
     worker = plan_method(method, params)
     run = PlanRun(problem, stop, seed, on_progress)
     prepare(TRAINING_PLAN)
-    with interruptible(run), wanted_while(lambda: run.should_stop() is None):
+    with interruptible(run), wanted_until(run.should_stop):
         reason = worker.run(run)
     return _sign(run, worker.name, reason)
 

@@ -72,7 +72,7 @@ def with_hosted_experts(
     memory = costs.op_memory_bytes - np.where(hosted, task.weight_bytes, 0.0)
     served = replace(problem.served or Served(), hosted_blocks=num_blocks, hosts_dense=not task.has_experts)
     problem = problem.replace(
-        platform=platform.with_more_memory(lambda device: -held if device.is_host else 0.0),
+        platform=platform.with_more_memory(of_host=-held),
         costs=task.problem.costs.replace(op_memory_bytes=memory),
         served=served,
     )
@@ -112,7 +112,7 @@ def with_hosted_cache(task: LanguageTask, min_tokens: int | None) -> LanguageTas
     task = task.with_costs(tables)
     memory = problem.costs.op_memory_bytes - task.serving.sequences * task.cache_bytes
     problem = problem.replace(
-        platform=platform.with_more_memory(lambda device: -held if device.is_host else 0.0),
+        platform=platform.with_more_memory(of_host=-held),
         costs=task.problem.costs.replace(op_memory_bytes=memory),
         served=replace(problem.served or Served(), hosts_cache=True),
     )

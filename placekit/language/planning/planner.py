@@ -286,7 +286,7 @@ class Planner:
         if not hosted:
             return {}
         best = fastest(hosted)
-        host = self.usable.with_devices(device for device in self.usable.devices if device.is_host)
+        host = self.usable.with_devices([device for device in self.usable.devices if device.is_host])
         alone: ServingPlan | None = None
         with suppress(PlacekitError):  # the host may lack memory for activations
             alone = fastest(self.plans(serving, self.runtime, host))

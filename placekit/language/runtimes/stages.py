@@ -81,5 +81,5 @@ def _require_kept(runtime: str, graph: OpGraph, placement: Placement, stages: Se
     blocks = block_placement(graph)
     team_of = {number: stage.team for stage in stages for number in stage.blocks}
     team_of |= {BEFORE: stages[0].team, BEHIND: stages[-1].team}
-    places = ((op, team_of[number]) for op, number in enumerate(blocks.block_of_op.tolist()))
+    places = [(op, team_of[number]) for op, number in enumerate(blocks.block_of_op.tolist())]
     require_kept(runtime, graph, placement, places, blocks.is_work)

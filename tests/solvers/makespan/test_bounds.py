@@ -15,7 +15,7 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
-from placekit.solve.stop import wanted_while
+from placekit.solve.stop import wanted_until
 from placekit.solvers.makespan.bounds import windows
 from placekit.solvers.makespan.bounds.quick import look, quick_bounds
 from placekit.solvers.makespan.bounds.windows import _one_machine, narrow
@@ -181,7 +181,7 @@ def test_a_solve_that_has_to_end_knows_less_and_nothing_wrong(problem: pk.Proble
     tasks = make_tasks(problem)
     windows = narrow(tasks)
     left = iter(range(questions))
-    with wanted_while(lambda: next(left, None) is not None):
+    with wanted_until(lambda: next(left, None) is None):
         short = narrow(tasks)
         optimum = best_makespan(problem)
         if optimum is not None:

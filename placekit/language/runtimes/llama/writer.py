@@ -168,7 +168,7 @@ def _require_kept(graph: OpGraph, placement: Placement, blocks: BlockPlacement, 
     beside[graph.receivers[together & is_held[graph.senders]]] = True
     with_block = np.flatnonzero(inside & ~is_held & (~beside | np.isin(graph.op_types, KEEPING)))
     found_at[with_block] = np.array(homes, dtype=np.int64)[blocks.block_of_op[with_block]]
-    found = ((int(op), placement.team_name(int(found_at[op]))) for op in np.flatnonzero(inside | is_held))
+    found = [(int(op), placement.team_name(int(found_at[op]))) for op in np.flatnonzero(inside | is_held)]
     require_kept("llama.cpp", graph, placement, found, blocks.is_work & (inside | is_held))
 
 
