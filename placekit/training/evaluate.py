@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.placement import Violation
+from placekit.model.sizes import format_bytes
 from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
 
@@ -99,9 +100,9 @@ def evaluate_plan(problem: TrainingProblem, plan: TrainingPlan) -> PlanEvaluatio
                 key=lambda pair: _layer_bytes(problem, stage.tensor_degree, load.in_flight, *pair),
             )[0]
             message = (
-                f"stage {at} needs {load.memory_bytes:.0f} bytes per device with {load.in_flight} microbatches in "
-                f"flight, {over:.0f} more than the limit of {problem.memory_bytes:.0f}; its largest layer is "
-                f"{problem.layers[heaviest].name!r}"
+                f"stage {at} needs {format_bytes(load.memory_bytes)} per device with {load.in_flight} microbatches in "
+                f"flight, {format_bytes(over)} more than the limit of {format_bytes(problem.memory_bytes)}; its "
+                f"largest layer is {problem.layers[heaviest].name!r}"
             )
             violations.append(Violation("memory", message, problem.layers[heaviest].name, f"stage {at}", over, "bytes"))
     violations += _total_violations(problem, plan)

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from placekit.model.placement import Violation
+from placekit.model.sizes import format_bytes
 from placekit.solve.params import read_params
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
@@ -203,8 +204,8 @@ class Sweep:
         problem = self.run.problem
         over = refuted_bytes - problem.memory_bytes
         message = (
-            f"no plan fits: {problem.num_devices} devices need more than {refuted_bytes:.0f} bytes each, at least "
-            f"{over:.0f} more than the limit of {problem.memory_bytes:.0f}"
+            f"no plan fits: {problem.num_devices} devices need more than {format_bytes(refuted_bytes)} each, at least "
+            f"{format_bytes(over)} more than the limit of {format_bytes(problem.memory_bytes)}"
         )
         self.run.prove_infeasible(Violation("memory", message, amount=over, unit="bytes"))
 

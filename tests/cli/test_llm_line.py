@@ -19,7 +19,9 @@ def test_the_command_reads_a_line_or_a_file(call: Callable[..., Any], tmp_path: 
     done = call("llm", "llama3-8b", "--precision", "int4", *cards, "--line", "run.sh")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("yours  it loads; prompt ")
-    assert re.search(r"; the best [\d.]+ \([\d.]+x\), as below", " ".join(done.stdout.split()))
+    assert re.search(
+        r"; a request in all [\d.]+ tokens/s, with the plan below [\d.]+ \([\d.]+x\)", " ".join(done.stdout.split())
+    )
     told = json.loads(call("llm", "llama3-8b", "--precision", "int4", *cards, "--line", line, "--json").stdout)
     assert told["line"]["loads"] is True
     assert told["line"]["best_gain"] == pytest.approx(

@@ -93,7 +93,7 @@ def test_memory_violation_names_stage_layer_and_bytes() -> None:
     """Stage 0 holds (3 * 1 + 1) * 3 = 12 bytes."""
     plan = TrainingPlan((PlanStage((0, 1, 2), 1, 1, (0, 0, 0)),))
     (violation,) = evaluate_plan(chain(memory_bytes=10.0), plan).violations
-    assert "stage 0 needs 12 bytes per device" in violation.message
+    assert "stage 0 needs 12 B per device" in violation.message
     assert "layer0" in violation.message
     assert violation.amount == pytest.approx(2)
     assert violation.unit == "bytes"

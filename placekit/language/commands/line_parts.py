@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from placekit.cli.output.render import fact_lines, plain_table
+from placekit.language.commands.answer_parts import rate
 from placekit.language.planning.read_line import ReadLine
 from placekit.language.report import DeviceMemory
 from placekit.language.runtimes import loadable
@@ -61,10 +62,10 @@ def line_parts(read: ReadLine) -> Iterator[RenderableType]:
         "prompt": report.time_to_first_token_s and read.task.serving.prompt / report.time_to_first_token_s,
         "generated": report.time_per_token_s and 1 / report.time_per_token_s,
     }
-    speed = ", ".join(f"{what} {rate:.3g} tokens/s" for what, rate in rates.items() if rate)
-    told = f"{loads}; {speed}; {report.tokens_per_s:.3g} tokens/s in all"
+    speed = ", ".join(f"{what} {rate(each)} tokens/s" for what, each in rates.items() if each)
+    told = f"{loads}; {speed}; a request in all {rate(report.tokens_per_s)} tokens/s"
     if best is not None and read.gain is not None:
-        told += f"; the best {best.tokens_per_s:.3g} ({read.gain:.2f}x), as below"
+        told += f", with the plan below {rate(best.tokens_per_s)} ({read.gain:.2f}x)"
     yield fact_lines({"yours": told})
     yield table
 

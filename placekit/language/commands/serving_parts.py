@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.console import RenderableType
+from rich.text import Text
 
 from placekit.cli.output.facts import problem_facts
 from placekit.cli.output.render import fact_lines, paragraphs, plain_table, result_lines
@@ -90,10 +91,10 @@ def detail_parts(answer: Answer) -> Iterator[RenderableType]:
 def tables(answer: Answer) -> Iterator[RenderableType]:
     """Return the tables that were asked for: contexts, phases apart, and the rules of every runtime."""
     if answer.precisions:
-        yield _variant_table("precision", answer.precisions)
+        yield from _variant_table("precision", answer.precisions)
     if answer.exchanged:
         here = variant_of("as it is", answer.model, answer)
-        yield _variant_table("instead", (here, *answer.exchanged))
+        yield from _variant_table("instead", (here, *answer.exchanged))
     if answer.points:
         yield from _context_table(answer)
     if answer.phases:
@@ -102,18 +103,21 @@ def tables(answer: Answer) -> Iterator[RenderableType]:
         yield _compared_table(answer)
 
 
-def _variant_table(title: str, variants: Sequence[Variant]) -> RenderableType:
-    """Return a table of answers to changed questions; the launch lines stand last, as they are long."""
-    table = plain_table(title, "bits/weight", "fits", "context", "prompt tokens/s", "generated")
-    table.add_column("line", overflow="fold")
+def _variant_table(title: str, variants: Sequence[Variant]) -> Iterator[RenderableType]:
+    """Return a table of answers to changed questions; the launch lines stand below, unbroken, for people to copy."""
+    table = plain_table(title, "bits/weight", "fits", "context", "prompt tokens/s", "generated", left=0)
+    table.columns[0].justify = "left"
     for each in variants:
         rates = (
             "-" if told is None else rate(told) for told in (each.prompt_tokens_per_s, each.generated_tokens_per_s)
         )
         bits = "-" if each.bits_per_weight is None else f"{each.bits_per_weight:.3g}"
         context = "-" if each.longest_context is None else f"{each.longest_context:,}"
-        table.add_row(each.what, bits, "yes" if each.fits else "no", context, *rates, "\n".join(each.launch) or "-")
-    return table
+        table.add_row(each.what, bits, "yes" if each.fits else "no", context, *rates)
+    yield table
+    for each in variants:
+        if each.launch:
+            yield Text("\n".join(["", f"{each.what}:", *each.launch]), no_wrap=True, overflow="ignore")
 
 
 def _tried_table(answer: Answer) -> RenderableType | None:

@@ -170,11 +170,10 @@ def plan_parts(
         fact_lines({"model": f"{result.problem_name}, {len(result.layer_names)} layers", "machine": machine}),
         _assumed(assumptions, details) if assumptions else None,
     )
-    if result.violations:
-        yield (
-            "infeasible because:" if result.status is Status.INFEASIBLE else "the nearest plan that was found breaks:"
-        )
-        yield from violation_lines(result.violations)
+    untold = result.violations[1:] if result.plan is None else result.violations  # the first line tells the first
+    if untold:
+        yield ("other reasons:" if result.plan is None else "the nearest plan that was found breaks:")
+        yield from violation_lines(untold)
 
 
 def _assumed(assumptions: Sequence[str], details: bool) -> list[RenderableType]:
