@@ -65,11 +65,14 @@ unet-split: $(DEMO)/unet.xml
 	$(BIN)/placekit solve $(DEMO)/unet.xml --platform examples/laptop.toml --costs analytic \
 	  --memory iGPU=11MiB --memory NPU=5MiB --time-limit 30 -o $(DEMO)/unet.placement.json
 
-figures: $(VENV)/.installed-demo  ## draw the pictures of the readme and the tutorial anew, benchmarks/figures/
+figures: $(VENV)/.installed-demo  ## draw the pictures of the readme and the docs anew, benchmarks/figures/
 	@mkdir -p $(DEMO)
 	@$(MAKE) --no-print-directory unet-split
 	$(BIN)/placekit show $(DEMO)/unet.result.json \
 	  --graph benchmarks/figures/unet_split.png --gantt benchmarks/figures/unet_pipeline.png
+	$(BIN)/placekit llm llama3-70b --precision int4 --cards "RTX 4090, RTX 3060" --ram "96 GB DDR5-5600 x2" \
+	  --for llama.cpp -o $(DEMO)/llama3-70b.placement.json --plot benchmarks/figures/llama3_70b.png
+	$(BIN)/placekit report benchmarks/measurements/published.jsonl --table truth -o benchmarks/figures/truth.png
 
 $(DEMO)/resnet50.xml:
 	$(BIN)/placekit zoo resnet50 -o $@

@@ -177,7 +177,13 @@ LEAVES = {
     "training": ("solvers/training_plan/",),  # the methods of this product
     "exports": ("cli/commands/export.py", "placekit/language/"),
     "zoo": ("cli/commands/zoo.py",),
-    "plotting": ("cli/commands/show.py", "cli/output/views.py", "placekit/page/", "placekit/training/commands/"),
+    "plotting": (
+        "cli/commands/show.py",
+        "cli/output/views.py",
+        "placekit/language/commands/",
+        "placekit/page/",
+        "placekit/training/commands/",
+    ),
     "pytorch": ("cost_models/pytorch/", "placekit/runtime/", "placekit/zoo/"),  # measure, run and build programs
     "page": (),
     "learned": (),

@@ -13,13 +13,14 @@ from placekit.benchmarks.report.answers import write_answers
 from placekit.benchmarks.report.named import TABLES, best, named_tables
 from placekit.benchmarks.report.sources import read_source
 from placekit.benchmarks.report.tables import Table
-from placekit.benchmarks.report.truth import truth
+from placekit.benchmarks.report.truth import plot_truth, truth
 from placekit.benchmarks.report.write import markdown_table, write_report
 from placekit.cli.console import check_writable, print_json, print_line
 from placekit.cli.options import JsonOption
 from placekit.cli.parameters import OUTPUT, option
 from placekit.io.visible import visible_markdown
 from placekit.model.errors import InvalidProblemError, UnknownNameError, did_you_mean
+from placekit.plotting.canvas import save_figure
 
 TRUTH = "truth"
 """Table of what `placekit bench published` wrote."""
@@ -59,15 +60,24 @@ def report(
         panel=OUTPUT,
     ),
     output: Path | None = option(
-        None, "HTML file (report.html, in the folder if it is one).", "FILE", names="--output -o", panel=OUTPUT
+        None,
+        "HTML file (report.html, in the folder if it is one). With --table truth: a picture, .png, .svg or .pdf.",
+        "FILE",
+        names="--output -o",
+        panel=OUTPUT,
     ),
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a benchmark: one HTML page that needs nothing else, and the same in Markdown."""
     if answers is not None and table != best.__name__:
         raise InvalidProblemError(f"--answers {answers} goes with --table {best.__name__}")
+    if output is not None and table not in (None, TRUTH):
+        raise InvalidProblemError(f"--output {output} goes with the page, or with --table {TRUTH}")
     if table == TRUTH:
         _print_tables(table, list(truth(results)), as_json=as_json)
+        if output is not None:
+            save_figure(plot_truth(results), output)
+            print_line(f"\nwrote {output}", sys.stderr)
         return
     if table is not None:
         source = read_source(

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from placekit.benchmarks.published import Decision, Predicted, accuracy, decisions, read_predictions
 from placekit.benchmarks.report.tables import Table, Titled
+from placekit.io.visible import device_color
+from placekit.plotting.canvas import COLORS, axes_or_new, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _WHAT = {"generated": "generated tokens/s", "prompt": "prompt tokens/s"}
 
@@ -60,3 +66,29 @@ def _choices(found: Sequence[Predicted]) -> Table:
 
 def _regrets(made: Sequence[Decision]) -> tuple[list[float], list[float]]:
     return [each.regret for each in made], [each.rule_regret for each in made]
+
+
+def plot_truth(paths: Iterable[Path]) -> Figure:
+    """Draw predicted against measured tokens per second on logarithmic axes, one point per row, coloured by class.
+
+    Between the dashed lines a prediction is within a factor of 1.5.
+    """
+    found = [each for path in paths for each in read_predictions(path)]
+    classes = list(dict.fromkeys(each.row.kind for each in found))
+    figure = new_figure(8.0, 4.2)
+    for ax, (what, words) in zip(figure.subplots(1, 2), _WHAT.items(), strict=True):
+        axes_or_new(ax)
+        points = [(each.row.kind, getattr(each.row, f"{what}_tokens_per_s"), each.ratio(what)) for each in found]
+        known = [(kind, measured, measured * ratio) for kind, measured, ratio in points if ratio is not None]
+        for at, kind in enumerate(classes):
+            of_class = [(measured, predicted) for each, measured, predicted in known if each == kind]
+            if of_class:
+                x, y = zip(*of_class, strict=True)
+                ax.scatter(x, y, s=16, marker="os^Dv"[at % 5], color=device_color(at), alpha=0.75, label=kind)
+        ends = [min(min(point[1:]) for point in known) / 1.3, max(max(point[1:]) for point in known) * 1.3]
+        for factor, style in ((1.0, "-"), (1.5, "--"), (1 / 1.5, "--")):
+            ax.plot(ends, [end * factor for end in ends], style, color=COLORS["text"], linewidth=0.7, zorder=0)
+        ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel=f"measured {words}", ylabel="predicted")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), frameon=False, fontsize=8)
+    return figure

@@ -11,6 +11,8 @@ from placekit.solve.stop import relative_gap
 
 LEAST_GAP = 1e-5
 """Gap that stands for smaller ones on the logarithmic axis, and for none."""
+LEAST_RANGE = 0.01
+"""Share of the objective that its axis covers at least."""
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,6 +84,8 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
     A result without a trace gives empty axes that say so. `ax` is that of a new figure if None.
     """
     ax = axes_or_new(ax)
+    from matplotlib.ticker import ScalarFormatter
+
     ends = max(result.runtime_s, max((line.time_s for line in result.trace), default=0.0))
     known = [value for line in result.trace for value in (line.objective, line.bound) if value is not None]
     factor, unit = time_scale(max(known, default=0.0))
@@ -104,7 +108,14 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
         ax.text(0.5, 0.5, "no placement and no bound was found", ha="center", va="center", transform=ax.transAxes)
     ax.set_xlabel("time of the solve (s)")
     ax.set_ylabel(f"objective ({unit})")
+    for axis in (ax.xaxis, ax.yaxis):  # whole numbers at the ticks, none in a corner to be added to them
+        if isinstance(formatter := axis.get_major_formatter(), ScalarFormatter):
+            formatter.set_useOffset(False)
     if known:
+        low, high = ax.get_ylim()
+        least = LEAST_RANGE * max(abs(low), abs(high))
+        if high - low < least:  # a proof closes in steps of rounding, which are no progress to look at
+            ax.set_ylim((low + high - least) / 2, (low + high + least) / 2)
         legend_above(ax)
     return ax
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +19,7 @@ from placekit.benchmarks.published import (
     read_predictions,
     write_predictions,
 )
+from placekit.benchmarks.report.truth import plot_truth, truth
 from placekit.cli.main import app
 from placekit.language.truth import PUBLISHED
 from placekit.model.errors import InvalidFileError, InvalidProblemError
@@ -133,3 +135,20 @@ def test_the_command_predicts_a_file_and_the_report_prints_its_table(tmp_path: P
     line = next(each for each in again.output.splitlines() if each.startswith("| partly on the host"))
     assert line in first.output
     assert line.split("|")[2].strip() == "13"
+    drawn = run.invoke(
+        app,
+        ["report", str(tmp_path / "out" / "published.jsonl"), "--table", "truth", "-o", str(tmp_path / "truth.svg")],
+    )
+    assert drawn.exit_code == 0, drawn.output
+    assert "partly on the host" in (tmp_path / "truth.svg").read_text()
+    refused = run.invoke(app, ["report", str(tmp_path / "out"), "--table", "best", "-o", str(tmp_path / "best.html")])
+    assert "goes with the page, or with --table truth" in str(refused.exception)
+
+
+def test_the_picture_has_a_point_per_row() -> None:
+    """Of each panel as many points as rows that the table counts."""
+    path = kept_rows()
+    rows = {title: dict(zip(table.columns, row, strict=True)) for title, table in truth([path]) for row in table.rows
+            if row[0] == "all"}  # fmt: skip
+    drawn = [sum(np.shape(points.get_offsets())[0] for points in ax.collections) for ax in plot_truth([path]).axes]
+    assert drawn == [int(row["rows"]) for row in rows.values()]

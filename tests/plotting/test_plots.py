@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from placekit.model.problem import Problem
 from placekit.plotting.canvas import save_figure
 from placekit.plotting.plot_graph import draw_graph
 from placekit.plotting.plot_result import plot_loads, plot_result, plot_trace
-from placekit.solve.result import Result
+from placekit.solve.result import Incumbent, Result
 from placekit.solve.solve import solve
 
 
@@ -59,6 +60,16 @@ def test_given_axes_are_used(result: Result) -> None:
     """With `ax` nothing new is made."""
     ax = plot_loads(result)
     assert plot_trace(result, ax) is ax
+
+
+def test_the_axis_of_a_proof_shows_no_rounding(result: Result) -> None:
+    """An objective that moves in its last digits is a flat line: the axis covers a hundredth of it at least."""
+    closed = replace(
+        result, trace=(Incumbent(0.1, 25.0, 25.0 - 1e-10), Incumbent(0.2, 25.0 - 1e-11, 25.0 - 1e-11)), objective=25.0
+    )
+    low, high = plot_trace(closed).get_ylim()
+    assert high - low > 0.2
+    assert low < 25.0 < high
 
 
 def test_result_without_placement_has_a_trace_only() -> None:

@@ -1,4 +1,4 @@
-"""The pictures of the readme and the tutorial are those that the demo draws now; `make figures` draws them anew."""
+"""The pictures of the readme and the docs are those that the demo draws now; `make figures` draws them anew."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_the_demo_and_the_figures_are_one_problem() -> None:
         assert "$(DEMO)/unet.result.json" in show
 
 
-@pytest.mark.parametrize("name", ["unet_split.png", "unet_pipeline.png"])
+@pytest.mark.parametrize("name", ["unet_split.png", "unet_pipeline.png", "llama3_70b.png", "truth.png"])
 def test_the_pictures_are_what_is_drawn_now(demo: Path, name: str) -> None:
-    """Ops on devices, cuts and loads: pixel for pixel, but for the edges of letters."""
+    """Ops and blocks on devices, loads and points: pixel for pixel, but for the edges of letters."""
     kept, drawn = imread(FIGURES / name), imread(demo / name)
     assert kept.shape == drawn.shape, f"{name} has another size now: run `make figures`"
     differing = float((np.abs(kept - drawn).max(axis=2) > 0.1).mean())

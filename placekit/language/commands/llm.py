@@ -19,6 +19,7 @@ from placekit.cli.output.progress import SolveLine
 from placekit.cli.output.render import fact_lines, paragraphs
 from placekit.io.files.problem_json import write_problem
 from placekit.language.commands.answer_parts import summary_parts, verdict_text
+from placekit.language.commands.answer_plot import plot_answer
 from placekit.language.commands.line_parts import line_parts, named_model, text_of
 from placekit.language.commands.llm_options import LlmOptions, refuse_contradictions
 from placekit.language.commands.serving_parts import detail_parts, tables
@@ -31,6 +32,7 @@ from placekit.language.precision import split_precisions
 from placekit.language.read import called, is_program
 from placekit.language.runtimes import get_runtime
 from placekit.model.errors import InvalidProblemError
+from placekit.plotting.canvas import save_figure
 from placekit.solve.registry import get_method
 
 
@@ -63,8 +65,9 @@ def llm(
     platform = replace(asked.memory, headroom=None).apply(asked.machine.platform())
     models = [GivenModel.read(name, asked.numbers.given, each) for each in split_precisions(asked.weights.precision)]
     files = OutputFiles.of(Path(str(name) if is_program(name) else f"{called(name)}.llm"), output)
-    if asked.problem is not None:
-        check_writable(asked.problem)
+    for path in (asked.problem, asked.plot):
+        if path is not None:
+            check_writable(path)
     how = Search(search.method, search.stop, search.seed, search.params, partial(SolveLine, search.time_limit))
     read, record = None, None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
     if line is not None:
@@ -76,6 +79,9 @@ def llm(
     answer = read.best if read else plan_models(models, platform, record, asked.wishes, how)
     plan = answer.plan
     written = files.write(plan.result, plan.task.problem)
+    if asked.plot is not None:
+        save_figure(plot_answer(answer), asked.plot)
+        written["plot"] = str(asked.plot)
     if asked.problem is not None:
         write_problem(plan.task.problem, asked.problem)
         written["problem"] = str(asked.problem)

@@ -134,6 +134,7 @@ class LlmOptions:
     requests: ServingOptions = field(default_factory=ServingOptions)
     goal: ServingGoal = field(default_factory=ServingGoal)
     problem: Path | None = option(None, "Write the problem for show, explain, verify and export.", "FILE")
+    plot: Path | None = option(None, "Draw blocks and memory by device: .png, .svg or .pdf.", "FILE")
 
     @property
     def wishes(self) -> Wishes:

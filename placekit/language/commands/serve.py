@@ -57,7 +57,7 @@ def serve(
 
     Ctrl-C ends all that was started.
     """
-    given = {"--line": asked.line, "--problem": asked.problem, "--instead": asked.instead}
+    given = {"--line": asked.line, "--problem": asked.problem, "--instead": asked.instead, "--plot": asked.plot}
     if (wrong := next((each for each, value in given.items() if value is not None), None)) is not None:
         raise InvalidProblemError(f"{wrong} goes with placekit llm, not with serve")
     if as_json and not served.once:
