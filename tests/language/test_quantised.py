@@ -224,8 +224,45 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
         },
         {Q0: 8 + 32 / 128, UP0: 16, DOWN0: 16},
     ),
+    # a code of 16 bits for eight numbers, and 65,536 vectors of eight numbers of 16 bits for 65,536 numbers
+    "aqlm": (
+        {"quant_method": "aqlm", "in_group_size": 8, "num_codebooks": 1, "nbits_per_codebook": 16},
+        {Q0: 2 + 65536 * 8 * 16 / (256 * 256)},
+    ),
+    "aqlm, two small books": (
+        {
+            "quant_method": "aqlm",
+            "num_codebooks": 2,
+            "nbits_per_codebook": 8,
+            "linear_weights_not_to_quantize": [f"{UP0}.weight"],
+        },
+        {Q0: 2 * 8 / 8 + 2 * 256 * 8 * 16 / (256 * 256), UP0: 16},
+    ),
+    "vptq": (
+        {
+            "quant_method": "vptq",
+            "config_for_layers": {
+                Q0: {"vector_lens": [-1, 8], "num_centroids": [-1, 256], "num_res_centroids": [-1, 16], "group_num": 1}
+            },
+        },
+        {Q0: (8 + 4) / 8 + (256 + 16) * 8 * 16 / (256 * 256), Q1: 16},
+    ),
+    "spqr": (
+        {
+            "quant_method": "spqr",
+            "bits": 3,
+            "shapes": {
+                f"{Q0}.dense_weights.shape": 256 * 64,
+                f"{Q0}.row_offsets.shape": 257,
+                f"{Q0}.col_vals.shape": 100,
+                f"{Q0}.in_perm.shape": 256,
+            },
+        },
+        {Q0: 8 * (8 * 256 * 64 + 4 * 357) / (256 * 256), Q1: 16},
+    ),
     "bitnet": ({"quant_method": "bitnet", "modules_to_not_convert": ["lm_head"]}, {Q0: 2, HEAD: 16}),
     "bitnet that packs nothing": ({"quant_method": "bitnet", "quantization_mode": "online"}, {Q0: 16}),
+    "higgs": ({"quant_method": "higgs", "bits": 4, "group_size": 256}, {Q0: 4 + 16 / 256, HEAD: 16}),
     "quanto": ({"quant_method": "quanto", "weights": "int4"}, {Q0: 4 + 32 / 128}),
     "eetq": ({"quant_method": "eetq"}, {Q0: 8}),
     "exl3": ({"quant_method": "exl3", "bits": 3.5, "head_bits": 6}, {Q0: 3.5, HEAD: 6, TABLE: 16}),
@@ -355,6 +392,7 @@ REFUSED = [
     ({"quant_method": "auto-round", "bits": 4, "data_type": "odd"}, r"data_type is 'odd'"),
     (torchao("SomeOtherConfig"), r"quant_type is \{'default'"),
     ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp5"}}}, r"weight: dtype is 'fp5'"),
+    ({"quant_method": "spqr", "bits": 3}, r"shapes is None"),
     ({"quant_method": "fp8", "weight_block_size": [128]}, r"weight_block_size is \[128\]"),
 ]
 

@@ -3,7 +3,7 @@
 Configurations name the modules of the checkpoint. Transformers may call a module otherwise, and stacks the experts that
 a checkpoint has one by one, so a rule is asked about every name that a module may have there.
 
-Counted are the numbers and what comes with groups of them: scales and zero points. Vectors of one number per
+Counted are the numbers and what comes with groups of them: scales, zero points, codebooks. Vectors of one number per
 row or column, such as scales of whole rows or an order of columns, are left out: 0.1 % at most.
 """
 
@@ -39,6 +39,7 @@ class Packing:
     """Storage of packed weights."""
 
     bits: float  # of a number, with its share of what a group has
+    module_bytes: float = 0.0  # that a module has beside: codebooks
 
     @property
     def is_plain(self) -> bool:
@@ -181,7 +182,7 @@ class Quantised:
                     total += count * share * plain
                 else:
                     used.add(packing.bits)
-                    total += count * share * packing.bits / 8
+                    total += count * (share * packing.bits / 8 + packing.module_bytes)
             return total
 
         def bytes_of(name: str, parameter: Any) -> float:

@@ -24,6 +24,8 @@ from placekit.language.quantised.packed import (
     MXFP4,
     NVFP4,
     PLAIN,
+    PRODUCTS,
+    TABLE,
     TOWER,
     Packing,
     Quantised,
@@ -50,7 +52,7 @@ SIDE_FILES: Mapping[str, str] = {
 
 _IGNORED = (
     "ignore", "ignored_layers", "modules_to_not_convert", "modules_to_not_quantize", "exclude", "exclude_modules",
-    "exclude_layers", "skip_modules", "llm_int8_skip_modules",
+    "exclude_layers", "skip_modules", "llm_int8_skip_modules", "linear_weights_not_to_quantize",
 )  # fmt: skip
 _OTHER = frozenset(
     (
@@ -181,6 +183,57 @@ def _hqq(values: Values) -> Quantised:
     return Quantised("", {}, rules)
 
 
+def _aqlm(values: Values) -> Quantised:
+    """AQLM: codes of vectors, and codebooks for every module."""
+    books, code = values.number("num_codebooks", default=1), values.number("nbits_per_codebook", default=16)
+    size = values.number("in_group_size", default=8) * values.number("out_group_size", default=1)
+    stored = next((wide for wide in (8, 16, 32) if code <= wide), 64)
+    return alike(Packing(books * stored / size, 2 * books * size * 2.0**code))
+
+
+def _vptq(values: Values) -> Quantised:
+    """VPTQ: indices of vectors and of residual vectors, and codebooks for every module."""
+
+    def packing(own: Values) -> Packing:
+        def second(key: str, least: int) -> int:
+            found = own.any_of(key)
+            if not isinstance(found, list) or len(found) != 2 or not all(isinstance(each, int) for each in found):
+                raise own.refuse(key)
+            if found[1] < least:
+                raise own.refuse(key)
+            return int(found[1])
+
+        length, centroids = second("vector_lens", 1), second("num_centroids", 2)
+        rest = max(second("num_res_centroids", -1), 1)
+        held = (centroids + (rest if rest > 1 else 0)) * length * own.number("group_num", default=1) * 2.0
+        return Packing((math.log2(centroids) + math.log2(rest)) / length, held)
+
+    rules: list[Rule] = []
+    for key in ("config_for_layers", "shared_layer_config"):
+        rules += [
+            Rule(values.matcher(key, [name]), packing(values.inner(key).inner(name))) for name in values.table(key)
+        ]
+    if not rules:
+        raise values.refuse("config_for_layers")
+    return Quantised("", {}, rules)
+
+
+def _spqr(values: Values) -> Quantised:
+    """SpQR: the configuration has the shapes of what every module stores: dense parts, and outliers."""
+    bytes_each = {"dense_weights": 8, "row_offsets": 4, "col_vals": 4}
+    held: dict[str, float] = {}
+    for key, shape in values.table("shapes").items():
+        module, _, last = key.removesuffix(".shape").rpartition(".")
+        sides = shape if isinstance(shape, list) else [shape]
+        if last in bytes_each and all(isinstance(side, int) for side in sides):
+            held[module] = held.get(module, 0.0) + bytes_each[last] * math.prod(sides)
+    if not held:
+        raise values.refuse("shapes")
+    return Quantised(
+        "", {}, [Rule(values.matcher("shapes", [name]), Packing(0.0, each)) for name, each in held.items()]
+    )
+
+
 def _exl(values: Values) -> Quantised:
     """EXL2 and EXL3: a mean of bits that need not be whole, another one for the head, or bits of every module."""
     rules = []
@@ -191,6 +244,14 @@ def _exl(values: Values) -> Quantised:
     bits = values.number("bits")
     usual = packed(bits)
     return Quantised("", {LINEAR: usual, EXPERTS: usual, HEAD: packed(values.number("head_bits", default=bits))}, rules)
+
+
+def _grouped(bits: str, bits_default: float, group: float, group_bits: float) -> Callable[[Values], Quantised]:
+    """Return a reader of numbers in groups, from the key of their bits and the defaults of both sizes."""
+    return lambda values: alike(
+        packed(values.number(bits, default=bits_default), values.number("group_size", default=group), group_bits),
+        (*BLOCKS, TOWER),
+    )
 
 
 def _bitnet(values: Values) -> Quantised:
@@ -207,6 +268,34 @@ def _quanto(values: Values) -> Quantised:
     return alike(found[kind], (*BLOCKS, TOWER))
 
 
+def _small_float(*keys: str) -> Callable[[Values], Quantised]:
+    """Return a reader of NVFP4 or MXFP4, which the first of `keys` tells."""
+
+    def read(values: Values) -> Quantised:
+        found = {"nvfp4": NVFP4, "mxfp4": MXFP4}
+        kind = values.any_of(*keys, default="nvfp4")
+        if kind not in found:
+            raise values.refuse(next(key for key in keys if values.given.get(key) is not None))
+        for key in ("keep_master_weights", "store_master_weights", "pseudoquantization", "module_config_overrides"):
+            if values.any_of(key):
+                raise values.refuse(key)
+        return alike(found[kind], (*BLOCKS, TOWER))
+
+    return read
+
+
+def _gemma(values: Values) -> Quantised:
+    """Gemma's own format: bits by patterns of names, scales by row."""
+    bits = values.number("num_bits", default=4)
+    rules = []
+    for name in values.table("module_quant_configs"):
+        own = values.inner("module_quant_configs").inner(name)
+        names = values.matcher("module_quant_configs", [f".*?(?:{name})"], are_regexes=True)
+        rules.append(Rule(names, packed(own.number("num_bits", default=bits)), frozenset(PRODUCTS)))
+    kinds = (*BLOCKS, TOWER, TABLE) if values.any_of("quantize_embeddings") else (*BLOCKS, TOWER)
+    return alike(packed(bits), kinds, rules)
+
+
 _READERS: Mapping[str, Callable[[Values], Quantised]] = {
     "gptq": _gptq, "gptq-marlin": _gptq, "awq": _awq, "awq-marlin": _awq,
     "auto-round": read_auto_round, "autoround": read_auto_round, "intel/auto-round": read_auto_round,
@@ -214,8 +303,10 @@ _READERS: Mapping[str, Callable[[Values], Quantised]] = {
     "modelopt-mixed": read_modelopt, "bitsandbytes": _bitsandbytes,
     "fp8": _fp8, "mxfp8": _fp8, "blockwise-int8": _fp8, "fbgemm-fp8": _always(8), "ptpc-fp8": _always(8),
     "w8a8-fp8": _always(8), "w8a8-int8": _always(8), "eetq": _always(8), "experts-int8": _always(8, EXPERTS),
-    "mxfp4": lambda _: alike(MXFP4, (EXPERTS,)), "nvfp4": lambda _: alike(NVFP4, (*BLOCKS, TOWER)),
-    "hqq": _hqq, "bitnet": _bitnet, "quanto": _quanto,
-    "exl2": _exl, "exl3": _exl, "torchao": read_torchao, "quark": read_quark, "mlx": read_mlx,
+    "mxfp4": lambda _: alike(MXFP4, (EXPERTS,)), "nvfp4": _small_float(),
+    "fp-quant": _small_float("forward_dtype"), "fouroversix": _small_float("weight_dtype", "dtype"),
+    "hqq": _hqq, "aqlm": _aqlm, "vptq": _vptq, "spqr": _spqr, "bitnet": _bitnet, "quanto": _quanto,
+    "exl2": _exl, "exl3": _exl, "torchao": read_torchao, "quark": read_quark, "gemma": _gemma, "mlx": read_mlx,
+    "higgs": _grouped("bits", 4, 256, 16), "metal": _grouped("bits", 4, 64, 32), "sinq": _grouped("nbits", 4, 64, 32),
 }  # fmt: skip
 """Readers by method, in lower case and with hyphens."""
