@@ -66,7 +66,9 @@ COMMANDS: OpenTable[Command] = OpenTable(
             "Plan the training of a model on many equal devices.", "placekit.training.commands.train_plan:train_plan"
         ),
         "time": Command("Run a placement, and compare it with the runtime's own ways.", f"{_MEASURE}:time"),
-        "export": Command("Write a placed model for OpenVINO, torch, vLLM and others.", f"{_CLI}.export:export"),
+        "export": Command(
+            "Write a placed model for OpenVINO, torch, vLLM and others.", "placekit.exports.commands.export:export"
+        ),
         "show": Command("Show any file of placekit as tables, JSON or a figure.", f"{_CLI}.show:show"),
         "explain": Command("Explain a result: bottleneck, cuts, moves, constraints.", f"{_CLI}.explain:explain"),
         "verify": Command("Check a result and its bound without trusting the method.", f"{_CLI}.verify:verify"),

@@ -19,8 +19,10 @@ from names_written import DRIVERS, PROGRAMS, Written
 from serving_plans import TOLD
 
 import placekit as pk
+from placekit.exports.commands.writers import ExportTask
 from placekit.exports.model_explorer import explorer_graph, node_data
 from placekit.exports.onnxruntime import SETTING
+from placekit.language.commands.launch_files import WRITERS
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
@@ -31,7 +33,7 @@ from placekit.language.runtimes.llama.rpc import as_one_machine
 from placekit.language.runtimes.typed import parse_line
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import decoder_task
-from placekit.model.errors import PlacekitError
+from placekit.model.errors import PlacekitError, UnsupportedProblemError
 from placekit.model.platform import Device
 from placekit.model.problem import Problem
 from placekit.model.served import Served
@@ -118,6 +120,17 @@ def phases_apart() -> tuple[Problem[Any], pk.Placement]:
     proxy = told.platform.device_names.index(PROXY)
     at = [proxy if name == PROXY else int(name.startswith("decode.")) for name in told.graph.op_names]
     return told, pk.Placement.of(told, np.array(at))
+
+
+@pytest.mark.parametrize("runtime", ["device-map", "accelerate", "llama.cpp", "openvino"])
+def test_a_plan_with_two_servers_goes_to_no_runtime_of_one(runtime: str, tmp_path: Path) -> None:
+    """Also maps of modules would lose that each phase has a server of its own."""
+    problem, placement = phases_apart()
+    path = tmp_path / "export.json"
+    task = ExportTask(path, None, path, problem.graph, problem.platform, placement, None, problem, check=False)
+    with pytest.raises(UnsupportedProblemError, match="plan again without --apart"):
+        WRITERS[runtime].write(task)
+    assert not path.exists()
 
 
 @pytest.fixture(scope="module")

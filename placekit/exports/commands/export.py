@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 import xml.etree.ElementTree as ET
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,20 +25,15 @@ from placekit.cli.output.progress import StepBar
 from placekit.cli.output.render import fact_lines, many_stages_note, paragraphs, plain_table
 from placekit.cli.output.units import format_count
 from placekit.cli.parameters import COMMON, OUTPUT, option
+from placekit.exports.commands.writers import WRITERS, ExportTask, Writer
 from placekit.exports.kept import require_kept
-from placekit.io.atomic import write_json, write_text
 from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.result_json import read_result
 from placekit.io.models.model import ModelSource
 from placekit.io.reading import read_json
-from placekit.language.runtimes import OWN, RUNTIMES
-from placekit.language.runtimes.launch import launch, refuse_apart, servers
-from placekit.language.runtimes.record import Placed
-from placekit.model.errors import InvalidProblemError, PlacekitError, UnknownNameError, UnsupportedProblemError
-from placekit.model.graph import OpGraph
+from placekit.model.errors import InvalidProblemError, PlacekitError, UnknownNameError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
-from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes, format_seconds
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.solve.result import Result
@@ -49,6 +43,12 @@ if TYPE_CHECKING:  # need openvino or torch
 
 _MAX_STAGES = 20
 _TORCH = "torch-pipeline"
+_TABLES: tuple[Mapping[str, Writer], ...] = (
+    WRITERS,
+    pkgutil.resolve_name("placekit.language.commands.launch_files:WRITERS"),
+)
+"""Writers of this product and of language models, by their names; no import, as this product knows no other."""
+_NAMES = tuple(dict.fromkeys(("openvino", _TORCH, *(name for table in _TABLES for name in table))))
 _NOT_CHECKED = "nothing (--no-check)"
 _KINDS = {".json": "affinities", ".py": "loader", ".xml": "model", ".bin": "weights"}
 
@@ -61,8 +61,7 @@ class ExportOptions:
 
     to: str = option(
         "openvino",
-        f"openvino, torch-pipeline (.pt2), {', '.join(each.name for each in OWN if each.exports != 'affinities')} or "
-        "onnxruntime; netron or model-explorer to look at.",
+        f"{', '.join(_NAMES)}; torch-pipeline takes .pt2, netron and model-explorer show plans.",
         "RUNTIME",
     )
     hetero: bool = option(False, "Write op affinities for HETERO of OpenVINO, and a script that loads them.")
@@ -146,155 +145,29 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     tell(asked.as_json, document, _report(source, plan, written, {**order, "checked": checked, **lines}))
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """Placement for a runtime that takes names of ops, and the file of the export."""
-
-    model: Path
-    source: ModelSource | None  # None for a problem file
-    target: Path
-    graph: OpGraph
-    devices: Platform
-    placement: Placement
-    modules: tuple[str, ...] | None  # of every op, if known
-    problem: Problem[Any] | None  # if a problem file was given
-    check: bool  # read the export back and, where that is possible, run it
-
-
-@dataclass(frozen=True)
-class _Written:
-    """Written files by kind, with the facts for ``--json``, the lines for people, and the line to copy."""
-
-    files: Mapping[str, str]
-    told: Mapping[str, Any] = field(default_factory=dict)
-    facts: Mapping[str, str] = field(default_factory=dict)
-    command: str | None = None
-    checked: str | None = None
-
-
-def _to_onnxruntime(placed: _Placed) -> _Written:
-    from placekit.cost_models.openvino.inputs import random_inputs
-    from placekit.exports.onnxruntime import check_annotated, write_annotated
-
-    told: list[str] = []
-
-    def check(annotated: Path, setting: str) -> None:
-        assert placed.source is not None  # a problem file has another suffix
-        model = placed.source.load()
-        try:
-            values = [tensor.data for tensor in random_inputs(model)]
-        except UnsupportedProblemError as error:
-            told.append(f"every node annotated; not run: {error}")
-            return
-        inputs = dict(zip((each.get_friendly_name() for each in model.get_parameters()), values, strict=True))
-        told.append(check_annotated(placed.model, annotated, setting, inputs))
-
-    files = write_annotated(
-        placed.model, placed.graph, placed.placement, placed.devices, placed.target, check if placed.check else None
-    )
-    return _Written(files, checked=told[0] if told else None)
-
-
-def _to_netron(placed: _Placed) -> _Written:
-    from placekit.exports.netron import write_netron
-
-    return _Written(write_netron(placed.model, placed.graph, placed.placement, placed.target))
-
-
-def _to_model_explorer(placed: _Placed) -> _Written:
-    from placekit.exports.model_explorer import write_model_explorer
-
-    kind = placed.devices.kind_of_device[placed.placement.device_of_op]
-    time_s = None if placed.problem is None else placed.problem.costs.op_time_s[range(len(kind)), kind]
-    return _Written(
-        write_model_explorer(placed.model, placed.graph, placed.placement, placed.target, placed.modules, time_s)
-    )
-
-
-def _to_device_map(placed: _Placed) -> _Written:
-    from placekit.exports.device_map import device_map
-
-    mapped = device_map(placed.graph, placed.devices, placed.placement, placed.modules)
-    write_json(placed.target, mapped)
-    files = {"device-map": str(placed.target)}
-    cards = [device.name for device in placed.devices.devices if not device.is_host]
-    entries = [
-        f"{format_count(count, 'module')} on {place if isinstance(place, str) else f'{place} ({cards[place]})'}"
-        for place, count in Counter(mapped.values()).items()
-    ]
-    facts = {"device map": ", ".join(entries)}
-    if len(set(mapped.values())) > 1 and "cpu" in mapped.values():
-        facts["note"] = "accelerate keeps the modules on cpu there, and computes them on the first accelerator"
-    return _Written(files, {"device_map": mapped}, facts)
-
-
-def _to_arguments(runtime: str, placed: _Placed) -> _Written:
-    if placed.problem is None:
-        started = {"": launch(runtime, Placed(placed.graph, placed.devices, placed.placement))}
-    else:
-        started = servers(runtime, placed.problem, placed.placement)
-    told = {phase: each.to_dict() for phase, each in started.items()}
-    told = told.get("", told)
-    write_json(placed.target, told)
-    files, facts = {runtime: str(placed.target)}, {}
-    for phase, each in started.items():
-        if each.settings:
-            settings = placed.target.with_suffix(".".join(["", *filter(None, [phase]), each.runtime.settings]))
-            write_text(settings, each.settings + "\n")
-            files[f"{phase} settings".strip()] = str(settings)
-        facts[f"{phase} stages".strip()] = ", ".join(each.devices) or "on the CPU"
-    return _Written(files, told, facts, "\n".join(each.command for each in started.values()))
-
-
-def _to_openvino_affinities(placed: _Placed) -> _Written:
-    """Write the devices of modules: a model that is given by its numbers has no file to cut."""
-    from placekit.exports.device_map import module_affinities
-
-    told = module_affinities(placed.graph, placed.devices, placed.placement)
-    write_json(placed.target, told)
-    return _Written({"affinities": str(placed.target)}, told, {"device": told["device"]})
-
-
-_WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
-    "device-map": _to_device_map,
-    "onnxruntime": _to_onnxruntime,
-    "netron": _to_netron,
-    "model-explorer": _to_model_explorer,
-}
-"""Writers beside the records of runtimes."""
-_SERIAL = {"onnxruntime": "onnxruntime", "device-map": "accelerate"}
-"""Programs that run one part of the model after another, by their writer."""
-
-
-def _writer(to: str) -> Callable[[_Placed], _Written]:
+def _writer(to: str) -> Writer:
     """Return what writes for `to`.
 
     Raises `UnknownNameError`: nothing of that name.
     """
-    if to in _WRITERS:
-        return _WRITERS[to]
-    if to not in RUNTIMES:
-        names = dict.fromkeys(("openvino", _TORCH, *_WRITERS, *RUNTIMES))
-        raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(names)}")
-    by_modules = {"device map": _to_device_map, "affinities": _to_openvino_affinities}
-    return by_modules.get(RUNTIMES[to].exports, partial(_to_arguments, to))
+    for table in _TABLES:
+        if to in table:
+            return table[to]
+    raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(_NAMES)}")
 
 
 def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> None:
     """Write the files for another runtime, and print them."""
     to = asked.to
-    write = _writer(to)
-    serial = to if to in RUNTIMES and RUNTIMES[to].is_serial else _SERIAL.get(to)
-    suffix = {"onnxruntime": ".onnx", "netron": model.suffix}.get(to, ".json")
+    writer = _writer(to)
+    suffix = model.suffix if writer.suffix is None else writer.suffix
     target = asked.target(model, placement, f"{model.stem.removesuffix('.problem')}.{to}{suffix}")
     check_writable(target)
-    takes_it = to != "onnxruntime" or model.suffix.lower() == ".onnx"  # else its writer says what is wrong
-    placed = _placed(model, placement, target, asked)
-    if placed.problem is not None and to != "model-explorer":
-        refuse_apart(to, placed.problem)
-    if serial is not None and takes_it and not asked.force:
-        _require_serial(placement, model, serial)
-    written = write(placed)
+    task = _task(model, placement, target, asked)
+    takes_it = suffix == ".json" or model.suffix.lower() == suffix  # else its writer says what is wrong
+    if writer.serial is not None and takes_it and not asked.force:
+        _require_serial(placement, model, writer.serial)
+    written = writer.write(task)
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
     paths = {f"wrote {kind}": path for kind, path in written.files.items()}
     order = order_facts(placement)
@@ -314,14 +187,14 @@ def _read_back(to: str, files: Mapping[str, str]) -> str:
     return f"format only: read back, {to} was not run"
 
 
-def _placed(model: Path, placement: Path, target: Path, asked: ExportOptions) -> _Placed:
+def _task(model: Path, placement: Path, target: Path, asked: ExportOptions) -> ExportTask:
     """Return the graph of a model or of a problem file with its placement; modules and costs if they are known."""
     problem = problem_of_file(model, kind_of_file(model))
     if problem is not None:
         placed = read_placed(placement, problem.graph, problem.platform, asked.default_device)
-        return _Placed(model, None, target, problem.graph, problem.platform, placed, None, problem, asked.check)
+        return ExportTask(model, None, target, problem.graph, problem.platform, placed, None, problem, asked.check)
     source, devices, placed = asked.placed(model, placement)
-    return _Placed(model, source, target, source.graph, devices, placed, source.module_of_op, None, asked.check)
+    return ExportTask(model, source, target, source.graph, devices, placed, source.module_of_op, None, asked.check)
 
 
 def _document(plan: StagePlan) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Command ``placekit export``, and what writes for each runtime."""
