@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .drawing import Mutant, draw, draw_again
-from .touched import tests_of_line
+from .touched import is_run, tests_of_line
 from .trials import is_noticed, warm_up
 
 TESTS = {
@@ -75,7 +75,10 @@ def main(arguments: list[str] | None = None) -> int:
         outcome = "equivalent" if (str(mutant.path), mutant.before, mutant.after) in listed else "killed"
         ran = tests_of_line(mutant.path, mutant.line, lines)
         files = [file for file in seconds if str(file) in ran] or list(seconds)
-        if outcome == "killed" and not is_noticed(mutant.path, mutant.source, files, quick[mutant.path], limit_s):
+        if outcome == "killed" and not (
+            is_run(mutant.path, mutant.line, lines)
+            and is_noticed(mutant.path, mutant.source, files, quick[mutant.path], limit_s)
+        ):
             outcome = "survived"
             print(f"survived: {mutant}", flush=True)
         tally["drawn"] += 1

@@ -75,6 +75,18 @@ def test_tests_that_run_a_function_try_its_mutants(tmp_path: Path) -> None:
     assert found == [set(), {"a", "b"}, {"a", "b"}, {"c"}, {"d"}, set(), set()]
 
 
+def test_lines_that_never_run_are_known(tmp_path: Path) -> None:
+    """Statements of several lines run with any of them; the head of a loop is its own, and so is a decorator."""
+    path = tmp_path / "rules.py"
+    path.write_text(
+        "@mark\ndef f(\n    a\n):\n    for b in a:\n        g(\n            b\n        )\n    else:\n        h()\n"
+    )
+    lines = {str(path): {1: [""], 5: ["a"], 7: ["a"]}}
+    assert [line for line in range(1, 11) if touched.is_run(path, line, lines)] == [1, 5, 6, 7, 8, 9]
+    lines[str(path)][2] = [""]
+    assert [line for line in range(1, 11) if not touched.is_run(path, line, lines)] == [10]
+
+
 def test_rooms_have_the_tests_that_are_named() -> None:
     """A file that was renamed would be looked for in vain; other rooms have the folder of their name."""
     named = [Path(file) for files in mutants.TESTS.values() for file in files]

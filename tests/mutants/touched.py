@@ -1,4 +1,4 @@
-"""Files of tests that run a function: only they can notice a change of its body."""
+"""Files of tests that run a function: only they can notice a change of its body, and none that of a line never run."""
 
 from __future__ import annotations
 
@@ -48,3 +48,14 @@ def tests_of_line(path: Path, line: int, lines: Lines) -> set[str]:
     first, last = inside
     found = {file for at, ran in lines.get(str(path), {}).items() if first <= at <= last for file in ran}
     return set() if "" in found else found
+
+
+def is_run(path: Path, line: int, lines: Lines) -> bool:
+    """Return whether any test, or an import, runs the statement that begins in a line, or that a line belongs to."""
+    own: tuple[int, int] | None = None
+    for node in ast.walk(ast.parse(path.read_text())):  # inner statements come after outer ones
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            body: list[ast.stmt] = getattr(node, "body", [])
+            own = (node.lineno, (body[0].lineno - 1 if body else node.end_lineno) or 0)
+    ran = lines.get(str(path), {})
+    return own is None or not own[0] <= line <= max(own) or any(ran.get(at) for at in range(own[0], max(own) + 1))
