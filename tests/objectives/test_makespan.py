@@ -411,6 +411,15 @@ def test_an_engine_without_steps_scores_a_single_placement(makespan: pk.Problem)
     ]
 
 
+def test_receivers_take_turns_by_their_ranks() -> None:
+    """The tensor of a goes to c first, which takes 5 s, and then to b, 2 s each: c ends at 7 s, and b at 5 s."""
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("a", "c")])
+    costs = pk.CostTable(("cpu",), np.array([[0.0], [1.0], [5.0]]), np.full((1, 1), 1.0), np.zeros(3))
+    problem = pk.Problem(graph, pk.Platform.of(cpu=3), costs, pk.Makespan(contention=True))
+    run = simulate_fifo(instance_of(problem), [0, 1, 2], has_contention=True)
+    assert times(run) == [(0.0, 0.0), (4.0, 5.0), (2.0, 7.0)]
+
+
 def test_memory_of_a_moment() -> None:
     """Two ops of no time and one of 1 s: the peak counts both tensors of the moment; the curve has it once."""
     graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")], output_bytes=[7.0, 5.0, 0.0])

@@ -57,7 +57,7 @@ def make_instance(problem: Problem) -> MakespanInstance:
         direct_s=costs.direct_time_s,
     )
     instance = frozen(instance)
-    if "contention" in problem.objective.to_dict():  # the only variant in which receivers of a tensor take turns
+    if "contention" in problem.objective.to_dict():  # receivers of a tensor may take turns
         in_turn = np.lexsort((rank[readers], -mean_upward_rank(instance)[readers], tensors))
         instance = instance._replace(readers_in_turn=kernel_array(readers[in_turn]))
     return instance
