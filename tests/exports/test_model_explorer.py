@@ -57,3 +57,16 @@ def test_onnx_needs_node_data_only(tmp_path: Path) -> None:
     assert list(written) == ["node data"]
     results = json.loads((tmp_path / "out.json").read_text())["results"]
     assert {name: each["value"] for name, each in results.items()} == {"first": "cpu", "y": "gpu.1"}
+
+
+def test_nodes_of_one_name_need_the_graph_too(tmp_path: Path) -> None:
+    """Node data by names would tell several nodes of one name apart by nothing."""
+    onnx = pytest.importorskip("onnx")
+    nodes = [onnx.helper.make_node(kind, [i], [o], name="n") for kind, i, o in (("Exp", "x", "t"), ("Relu", "t", "y"))]
+    ends = [[onnx.helper.make_tensor_value_info(end, onnx.TensorProto.FLOAT, [2])] for end in ("x", "y")]
+    path = tmp_path / "model.onnx"
+    model = onnx.helper.make_graph(nodes, "two", *ends)
+    onnx.save(onnx.helper.make_model(model, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
+    graph = pk.read_model(path).graph
+    placement = pk.Placement(graph.op_names, DEVICES, np.zeros(graph.num_ops, dtype=int))
+    assert list(write_model_explorer(path, graph, placement, tmp_path / "out.json")) == ["node data", "graph"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.exports.onnx_nodes import devices_of_nodes, write_copy
 from placekit.exports.onnxruntime import ANNOTATION, SETTING, check_annotated, session_setting, write_annotated
 from placekit.model.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 
@@ -109,6 +113,59 @@ def test_what_a_session_cannot_have_is_refused(tmp_path: Path) -> None:
     graph = pk.OpGraph.from_edges(names, [names])
     with pytest.raises(UnsupportedProblemError, match=r"takes an .onnx file"):
         write_annotated(tmp_path / "model.xml", graph, two, PLATFORM, tmp_path / "out.onnx")
+
+
+def chain_of(*nodes: tuple[str, str, str]) -> Any:
+    """Return a model of nodes that are called by their names, their inputs and their outputs, ``"a b"``."""
+    made = [onnx.helper.make_node("Sum", inputs.split(), outputs.split(), name=name) for name, inputs, outputs in nodes]
+    return onnx.helper.make_model(onnx.helper.make_graph(made, "chain", [], []))
+
+
+def test_nodes_without_an_op_follow_their_readers() -> None:
+    """Or what they read, if nobody has an op among those; the first device that is known, if there is neither."""
+    model = chain_of(
+        ("lost", "x", "l"), ("early", "x", "e"), ("a", "e", "t"), ("", "t", "u"), ("late", "u", "v"), ("far", "z", "w")
+    )
+    graph = pk.OpGraph.from_edges(["a", "u"], [("a", "u")])
+    placement = pk.Placement(graph.op_names, PLATFORM.device_names, np.array([1, 2]))
+    assert devices_of_nodes(model, "onnxruntime", graph, placement) == [1, 1, 1, 2, 2, 1]
+    alien = pk.OpGraph.from_edges(["b", "c"], [("b", "c")], name="other")
+    placement = pk.Placement(alien.op_names, PLATFORM.device_names, np.array([1, 2]))
+    with pytest.raises(UnsupportedProblemError, match="'other': no node of the ONNX model has the name of an op"):
+        devices_of_nodes(model, "onnxruntime", alien, placement)
+
+
+def test_ops_that_were_made_of_one_node() -> None:
+    """Several of one type are numbered, others have the type behind the name; the one of the node's name decides."""
+    model = chain_of(("n", "x", "y"), ("m", "y", "z"))
+    names = ["x", "n/Convert", "n#2", "n", "m#1", "z"]
+    graph = pk.OpGraph.from_edges(names, list(pairwise(names)))
+    graph = graph.replace(
+        op_types=("Parameter", "Convert", "Add", "Add", "Add", "Result"), op_flops=[0.0, 0, 1, 1, 1, 0]
+    )
+    for at, words in (([0, 2, 1, 1, 0, 2], ""), ([0, 1, 2, 1, 0, 0], "op 'n#2' is on 'gpu.1' .* would be on 'gpu.0'")):
+        placement = pk.Placement(graph.op_names, PLATFORM.device_names, np.array(at))
+        if words:
+            with pytest.raises(UnsupportedProblemError, match=words):
+                devices_of_nodes(model, "onnxruntime", graph, placement)
+        else:
+            assert devices_of_nodes(model, "onnxruntime", graph, placement) == [1, 0]
+
+
+def test_weights_beside_the_model_need_a_folder(tmp_path: Path) -> None:
+    """A pipe has no folder for files with weights; without them the model is written to it."""
+    model = with_side_files(tmp_path / "model.onnx", 1, 4, 1)
+    target = Path("/dev/null")
+    with pytest.raises(UnsupportedProblemError, match="has weights in files beside it: give -o a file in a folder"):
+        write_copy(onnx.load(model, load_external_data=False), model, target)
+    assert write_copy(chain_of(("n", "x", "y")), tmp_path / "plain.onnx", target) == [target]
+
+
+def test_without_onnxruntime_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The annotation is all that can be said."""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    path = tmp_path / "model.onnx"
+    assert check_annotated(path, path, "", {}) == "every node annotated; not run: onnxruntime is not installed"
 
 
 def with_side_files(path: Path, layers: int, size: int, files: int, folder: str = "") -> Path:

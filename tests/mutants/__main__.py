@@ -36,6 +36,13 @@ TESTS = {
         f"tests/cost_models/test_{name}.py"
         for name in ("analytic", "cards", "described", "machines", "rates", "sheet_memory")
     ],
+    "placekit/exports": [
+        *(
+            f"tests/exports/test_{name}.py"
+            for name in ("refusals", "netron", "model_explorer", "onnxruntime", "names_of_programs", "device_map")
+        ),
+        "tests/runtime/test_hetero_sidecar.py",
+    ],
     "placekit/language/runtimes": [
         *(f"tests/language/test_{name}.py" for name in ("runtime_records", "rpc", "runtime_memory", "every_runtime")),
         *(f"tests/exports/test_{name}.py" for name in ("arguments", "llama_cpp_layers", "names_of_programs")),
