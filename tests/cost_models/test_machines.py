@@ -59,6 +59,20 @@ def test_links_have_names(tmp_path: Path) -> None:
     ):
         with pytest.raises(PlacekitError, match=message):
             with_links(machine, links_named)
+    with pytest.raises(InvalidProblemError, match="cards 'rtx-3090' have links 'pcie4x16' and 'usb4'; use a platform"):
+        with_links(machine_of("2x RTX 3090"), "pcie4x16, usb4")
+
+
+def test_rates_can_be_multiplied() -> None:
+    """Arithmetic of all kinds, memory, and overhead, each by its own factor."""
+    spec = card_spec(get_card("RTX 3090"))
+    scaled = spec.scaled(2.0, 3.0, 5.0)
+    assert scaled.dense_flops_per_s == 2 * spec.dense_flops_per_s
+    assert scaled.depthwise_flops_per_s == 2 * spec.depthwise_flops_per_s
+    assert scaled.other_flops_per_s == 2 * spec.other_flops_per_s
+    assert scaled.memory_bandwidth_bytes_per_s == 3 * spec.memory_bandwidth_bytes_per_s
+    assert scaled.op_overhead_s == 5 * spec.op_overhead_s
+    assert spec.scaled() == spec
 
 
 def test_a_machine_without_anything_is_refused() -> None:

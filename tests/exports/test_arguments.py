@@ -198,6 +198,22 @@ def test_llama_cpp_puts_every_tensor_where_the_placement_has_it(
             assert homes[f"blk.{block_of(name)}.{tensor}.weight"] == buffer_of(placement, name), name
 
 
+def test_ends_that_llama_cpp_cannot_have_are_refused() -> None:
+    """A head that is the embedding stays where the last block is; one tensor is on one device."""
+    ends = placement_of((0, 5, 9, 10), (0, 1, 2, 1))
+    assert "gpu" in launch_of("llama.cpp", GRAPH, PLATFORM, ends).devices[0]
+    with pytest.raises(UnsupportedProblemError, match="has a head that is the embedding where the last block is, not"):
+        launch_of("llama.cpp", GRAPH, PLATFORM, ends, Served(tied=True))
+    at_block = placement_of((0, 5, 10), (0, 1, 2))
+    told = launch_of("llama.cpp", GRAPH, PLATFORM, at_block, Served(tied=True))
+    assert not [pattern for pattern in options(told).get("--override-tensor", []) if "output" in pattern]
+    names = ("embed.a", "embed.b", "layers.0", "head")
+    graph = OpGraph.from_edges(names, list(pairwise(names))).replace(op_weight_bytes=[1.0] * 4, op_flops=[1.0] * 4)
+    apart = pk.Placement(names, PLATFORM.device_names, np.array([0, 1, 1, 1]))
+    with pytest.raises(UnsupportedProblemError, match=r"has one tensor token_embd; 'embed.b' is on .*, and another op"):
+        launch_of("llama.cpp", graph, PLATFORM, apart)
+
+
 def test_tensor_names_are_those_of_gguf() -> None:
     """The package that writes such files has the same names for the same modules."""
     gguf = pytest.importorskip("gguf")

@@ -44,7 +44,10 @@ TESTS = {
         "tests/runtime/test_hetero_sidecar.py",
     ],
     "placekit/language/runtimes": [
-        *(f"tests/language/test_{name}.py" for name in ("runtime_records", "rpc", "runtime_memory", "every_runtime")),
+        *(
+            f"tests/language/test_{name}.py"
+            for name in ("runtime_records", "rpc", "machines", "runtime_memory", "every_runtime")
+        ),
         *(f"tests/exports/test_{name}.py" for name in ("arguments", "llama_cpp_layers", "names_of_programs")),
         "tests/language/test_read_line.py",
     ],
