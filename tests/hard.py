@@ -29,7 +29,7 @@ def hard_problem(contiguity: str = "none", num_ops: int = 400) -> pk.Problem:
 
 
 def interrupted_answer(method: str, after_s: float = 2.0) -> dict[str, Any]:
-    """Solve the hard problem in another process, send Ctrl-C after some seconds, and return the result it prints."""
+    """Solve the hard problem in another process, send Ctrl-C after some CPU seconds, and return its answer."""
     script = (
         "import json, placekit as pk\nfrom hard import hard_problem\n"
         "problem = hard_problem()\n"

@@ -36,9 +36,9 @@ def seconds_to_end(process: subprocess.Popen[Any], hang_s: float = SOON_S) -> fl
 
     No other process may be waited for meanwhile.
     """
-    began_s, used_s = time.perf_counter(), cpu_of(process.pid) + _cpu_of_ended()
+    began_s, used_s = time.perf_counter(), cpu_of(process.pid) + cpu_of_ended()
     process.wait(timeout=hang_s)
-    return min(time.perf_counter() - began_s, _cpu_of_ended() - used_s)
+    return min(time.perf_counter() - began_s, cpu_of_ended() - used_s)
 
 
 def cpu_of(pid: int) -> float:
@@ -47,7 +47,19 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _cpu_of_ended() -> float:
+def cpu_of_session(pid: int) -> float:
+    """Return the CPU seconds of all processes of a session, and of those that they have waited for."""
+    used = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(") ")[2].split()
+        except OSError:  # it has just ended
+            continue
+        used += sum(map(int, fields[11:15])) if fields[3] == str(pid) else 0
+    return used / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of_ended() -> float:
     """Return the CPU seconds of all processes that this one has waited for."""
     told = resource.getrusage(resource.RUSAGE_CHILDREN)
     return told.ru_utime + told.ru_stime

@@ -6,30 +6,33 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from limits import SOON_S, cpu_of
 
+HANG_S = 10 * SOON_S
+"""Seconds within which even a process that shares its core with ten others does what it is waited for."""
 
-def wait_until_it_solves(process: subprocess.Popen[Any], for_s: float) -> None:
-    """Return when `process` has caught SIGTERM, which only a solve does, for `for_s` seconds."""
-    begin = time.perf_counter()
+
+def wait_until_it_solves(process: subprocess.Popen[Any], for_cpu_s: float) -> None:
+    """Return when `process` has caught SIGTERM, which only a solve does, and has used so many CPU seconds since."""
     status = Path(f"/proc/{process.pid}/status")
-    while not _catches_sigterm(status):
-        assert process.poll() is None, "it ended before it could be interrupted"
-        assert time.perf_counter() - begin < SOON_S
-        time.sleep(0.05)
-    time.sleep(for_s)
+    _wait(process, lambda: _catches_sigterm(status))
+    wait_until_it_used(process, cpu_of(process.pid) + for_cpu_s)
 
 
 def wait_until_it_used(process: subprocess.Popen[Any], cpu_s: float) -> None:
-    """Return when `process` solves, and has used `cpu_s` CPU seconds since it was started."""
-    wait_until_it_solves(process, 0.0)
+    """Return when `process` has used `cpu_s` CPU seconds since it was started."""
+    _wait(process, lambda: cpu_of(process.pid) >= cpu_s)
+
+
+def _wait(process: subprocess.Popen[Any], is_so: Callable[[], bool]) -> None:
     begin = time.perf_counter()
-    while cpu_of(process.pid) < cpu_s:
+    while not is_so():
         assert process.poll() is None, "it ended before it could be interrupted"
-        assert time.perf_counter() - begin < 10 * SOON_S
+        assert time.perf_counter() - begin < HANG_S
         time.sleep(0.05)
 
 

@@ -18,6 +18,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+HANGS = ("--timeout=3600", "-o", "faulthandler_timeout=18000")
+"""Seconds that only a hang exceeds, of a test that names none of its own, and of all tests: some of these take hours
+beside other processes, while those of `make test` take minutes."""
 ROOT = Path(__file__).resolve().parents[1]
 PARTS: Mapping[str, Mapping[str, Any]] = tomllib.loads((ROOT / "tests" / "slow_parts.toml").read_text())
 GREEN = ROOT / "tests" / "slow_green.txt"
@@ -44,7 +47,7 @@ def run_part(name: str) -> int:
     environment = os.environ | {"PLACEKIT_EXAMPLES": "all", "OMP_NUM_THREADS": "1"}
     commit, load = _commit(), os.getloadavg()[0]
     begin, used_s = perf_counter(), _cpu_of_children_s()
-    command = [sys.executable, "-m", "pytest", "-m", "", *spread, *files]
+    command = [sys.executable, "-m", "pytest", "-m", "", *HANGS, *spread, *files]
     status = subprocess.call(command, cwd=ROOT, env=environment)  # pytest, by this interpreter
     if status == 0:
         minutes, cpu_minutes = (perf_counter() - begin) / 60, (_cpu_of_children_s() - used_s) / 60

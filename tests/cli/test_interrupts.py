@@ -38,7 +38,7 @@ def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _start(problem: Path, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "placekit", "solve", "--method", "ilp", "--time-limit", "100", "--json"]
+    command = [sys.executable, "-m", "placekit", "solve", "--method", "ilp", "--time-limit", "600", "--json"]
     return subprocess.Popen(
         [*command, "-o", str(folder / "placement.json"), str(problem)],
         stdout=subprocess.PIPE,
@@ -110,6 +110,7 @@ def test_a_signal_ends_a_huge_solve_within_two_seconds(
 ) -> None:
     """In whatever stage it is, with placement and result on disk."""
     process = _solve_huge(huge, tmp_path, 600.0)
+    wait_until_it_solves(process, 0.0)
     wait_until_it_used(process, after_s)
     process.send_signal(number)
     took_s = seconds_to_end(process, HANG_S)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import SOON_S
 from signals import wait_until_it_solves
 
 from placekit.io.files.placement_json import read_placement, write_placement
@@ -247,7 +248,7 @@ def test_interrupt_returns_the_best_so_far(tmp_path: Path) -> None:
     """Ctrl-C during a long solve: the best placement and its bound are printed and written, exit code 0."""
     write_problem(hard_problem(), tmp_path / "hard.json")
     process = subprocess.Popen(
-        [sys.executable, "-m", "placekit.cli.main", "solve", "hard.json", "--time-limit", "100", "--json"],
+        [sys.executable, "-m", "placekit.cli.main", "solve", "hard.json", "--time-limit", "600", "--json"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -257,10 +258,8 @@ def test_interrupt_returns_the_best_so_far(tmp_path: Path) -> None:
     wait_until_it_solves(process, 2.0)
     assert process.poll() is None, "the problem was solved too soon to be interrupted"
     process.send_signal(signal.SIGINT)
-    started = time.perf_counter()
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=SOON_S)
     assert process.returncode == 0, stderr
-    assert time.perf_counter() - started < 45
     printed = json.loads(stdout)
     assert printed["stop_reason"] == "user"
     assert printed["objective"] is not None
