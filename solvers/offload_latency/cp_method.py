@@ -11,6 +11,7 @@ from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
+from placekit.solvers.assignment.cpsat.solve import NO_PRESOLVE_UP_TO
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import Outcome, search_for
 from placekit.solvers.generic.enumeration.exhausted import clash
@@ -60,7 +61,8 @@ def _solve(run: Run[OffloadLatency], model: OffloadModel, workers: Callable[[int
     def see_bound(bound: float) -> None:
         run.raise_bound(model.scale.bound_s(bound), "CP-SAT bound")
 
-    outcome = search_for(run, model, workers, see_solution, see_bound)
+    # presolved, a fan-out of 5 ops on equal devices was searched without end by some seeds (OR-Tools 9.15)
+    outcome = search_for(run, model, workers, see_solution, see_bound, no_presolve_up_to=NO_PRESOLVE_UP_TO)
     if outcome is Outcome.INFEASIBLE and run.placement is None:
         return run.prove_infeasible(clash())
     reason = run.should_stop()

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from interpreted import interpreted
+from limits import SOON_S
 from strategies import draws, examples, problems
 
 import placekit as pk
@@ -436,3 +437,14 @@ def test_gaps_without_an_accelerator_have_no_calls() -> None:
     costs = pk.CostTable(("cpu",), np.ones((4, 1)), np.ones((graph.num_tensors, 1)), np.zeros(4))
     run = Run(pk.Problem(graph, pk.Platform.of(cpu=2, host="cpu"), costs, pk.OffloadLatency()))
     assert look_inside(run, flatten_calls(run.problem), [np.array([1, 2])]) == {}
+
+
+@pytest.mark.parametrize("seed", [5, 9, 19, 26, 6401])
+def test_cpsat_closes_a_fan_out_by_every_seed(seed: int) -> None:
+    """By these OR-Tools searched the presolved program without end: millions of branches, seven conflicts."""
+    graph = pk.OpGraph.from_edges(list("abcde"), [("d", "c"), ("d", "b"), ("d", "a"), ("d", "e")])
+    times = np.array([[2.0], [1.0], [3.0], [1.0], [1.0]])
+    costs = pk.CostTable(("gpu",), times, np.array([[0.058029706963738714]]), np.ones(5))
+    problem = pk.Problem(graph, pk.Platform.of(gpu=3), costs, pk.OffloadLatency(), contiguity=pk.Contiguity.NONE)
+    result = pk.solve(problem, "cpsat", stop=pk.MaxRuntime(SOON_S / 3), seed=seed)
+    assert result.status is pk.Status.OPTIMAL
