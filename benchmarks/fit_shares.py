@@ -8,7 +8,8 @@ value of a grid with the least mean of ``|log(predicted / measured)|``:
 2. the share of matrix rates, then of plain rates: prompts of cards with matrix units, and of those without.
 
 Both directions are printed: fitted on the even half and judged on the odd one, and the other way round; then the
-constants of the product on either half, and hosts that are known by processor and memory.
+constants of the product on either half, and hosts that are known by processor and memory. Rows whose host memory was
+assumed judge no prediction: each half is also told without them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from dataclasses import replace
 from functools import partial
 
 from placekit.benchmarks.published import (
-    Accuracy,
     Measurement,
+    Predicted,
     accuracy,
     decisions,
     kept_rows,
@@ -83,11 +84,15 @@ def fitted(rows: Sequence[Measurement]) -> tuple[Kernels, Mapping[str, int]]:
 def report(rows: Sequence[Measurement], kernels: Kernels, what: str) -> str:
     """Return the accuracy of prompt or generated tokens, and the mean regret of decisions, in words."""
     found = list(predictions(rows, kernels))
-    told: Accuracy | None = accuracy("all", [ratio for each in found if (ratio := each.ratio(what)) is not None])
     regrets = [each.regret for each in decisions(found, what)]
     regret = f", mean regret {sum(regrets) / len(regrets):.1%} of {len(regrets)} sweeps" if regrets else ""
-    assert told is not None
-    return f"typical x{told.typical:.2f}, nine in ten x{told.nine_in_ten:.2f} of {told.count}{regret}"
+    known = [each for each in found if each.row.host_memory_known is not False]
+    return f"{_told(found, what)}; host memory known: {_told(known, what)}{regret}"
+
+
+def _told(found: Sequence[Predicted], what: str) -> str:
+    told = accuracy("all", [ratio for each in found if (ratio := each.ratio(what)) is not None])
+    return f"typical x{told.typical:.2f}, nine in ten x{told.nine_in_ten:.2f} of {told.count}"
 
 
 def main() -> None:

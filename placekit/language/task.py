@@ -31,7 +31,7 @@ from placekit.language.tensor_parallel import Teams, copies_of_caches, team_cost
 from placekit.model.blocks.block_paths import layer_labels
 from placekit.model.contiguity import Contiguity
 from placekit.model.costs import CostTable
-from placekit.model.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError, NoRoomError
 from placekit.model.graph import OpGraph
 from placekit.model.memory import MemoryBlocks
 from placekit.model.platform import Platform
@@ -299,12 +299,17 @@ def join_labels(labels: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray
 
 
 def less_memory(platform: Platform, num_bytes: float) -> Platform:
-    """Return the platform with less memory on every device, on each member of those that are teams."""
+    """Return the platform with less memory on every device, on each member of those that are teams.
+
+    Raises `NoRoomError`: a device has no more than that.
+    """
     for device in platform.devices:
         limit = device.memory_bytes
-        if limit is not None and limit <= device.degree * num_bytes:
-            raise InvalidProblemError(
+        taken = device.degree * num_bytes
+        if limit is not None and limit <= taken:
+            raise NoRoomError(
                 f"device {device.name!r} has {format_bytes(limit)}; activations of a step alone take "
-                f"{format_bytes(device.degree * num_bytes)}: ask for a smaller batch, prompt or context"
-            )
+                f"{format_bytes(taken)}: ask for a smaller batch, prompt or context",
+                device.name, taken,
+            )  # fmt: skip
     return platform.with_more_memory(of_member=-num_bytes)

@@ -41,6 +41,14 @@ class UnknownParameterError(InvalidProblemError):
     """A parameter that a method does not have; the message lists those it has."""
 
 
+class NoRoomError(InvalidProblemError):
+    """A device whose memory is too small for the `taken_bytes` of a step alone; `device` is its name."""
+
+    def __init__(self, message: str, device: str, taken_bytes: float) -> None:
+        super().__init__(message)
+        self.device, self.taken_bytes = device, taken_bytes
+
+
 class InvalidFileError(PlacekitError, ValueError):
     """A file that cannot be read as what it is said to be; the message names the file and the place."""
 

@@ -58,6 +58,37 @@ def test_what_does_not_fit_is_proven() -> None:
     assert (plan.report, plan.launch, plan.servers) == (None, (), {})
 
 
+SMALL = pk.Decoder(layers=8, hidden=256, ffn=512, vocab=320, heads=4, kv_heads=2)
+
+
+def test_cards_full_of_buffers_get_the_longest_context_that_fits() -> None:
+    """Buffers of the default context alone are larger than either card; those of a shorter context are not."""
+    cards = pk.Platform.of(l4=2, memory_bytes={"l4": 36e6}, links={"l4": LINKS["l4"]})
+    whole = pk.Wishes(serving=pk.Serving(512, 64, context=8192), headroom="0%")
+    with pytest.raises(InvalidProblemError, match=r"activations of a step alone take .* or context"):
+        pk.plan_serving(SMALL, cards, "llama.cpp", wishes=whole)
+    plan = pk.plan_serving(SMALL, cards, "llama.cpp", wishes=pk.Wishes(headroom="0%"))
+    assert plan.report is not None
+    assert 640 < plan.context.planned < 8192
+    for more in (1, 256):
+        longer = pk.Wishes(serving=pk.Serving(512, 128, context=plan.context.planned + more), headroom="0%")
+        try:
+            assert pk.plan_serving(SMALL, cards, "llama.cpp", wishes=longer).report is None
+        except InvalidProblemError as error:
+            assert "activations of a step alone" in str(error)  # noqa: PT017  # either refusal is right
+
+
+def test_a_card_without_room_for_buffers_holds_nothing() -> None:
+    """The other card serves, and keeps the number that programs give it."""
+    limits = {"l4": 20e6, "rtx4090": 24e9}
+    cards = pk.Platform.of(l4=2, rtx4090=1, memory_bytes=limits, links=LINKS)
+    plan = pk.plan_serving(SMALL, cards, "llama.cpp", wishes=pk.Wishes(headroom="0%"))
+    assert plan.report is not None
+    assert [each.device for each in plan.report.memory] == ["rtx4090.0"]
+    assert "--device CUDA2 " in plan.launch[0]
+    assert plan.full is not None
+
+
 def test_models_and_runtimes_are_what_they_are_called_or_themselves() -> None:
     """A description keeps its precision; a record is taken as it is."""
     model = GivenModel.of("llama3-8b", "int8")

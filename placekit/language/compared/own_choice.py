@@ -21,7 +21,7 @@ import numpy as np
 
 from placekit.language.planning.experts import with_hosted_experts
 from placekit.language.planning.given import Split, given_placement
-from placekit.language.planning.plan import as_computed
+from placekit.language.planning.plan import as_computed, made_with_room
 from placekit.language.planning.reserved import with_buffers
 from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes.record import Launch, Runtime
@@ -29,14 +29,15 @@ from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import BEHIND, block_numbers
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.placement import Placement
+from placekit.model.platform import Platform
 
 FIT_TARGET_BYTES = 2.0**30
 """Memory that llama.cpp's fit leaves free on every card."""
 
 
-def fitted(make: Callable[[], LanguageTask], runtime: Runtime) -> ServingReport | None:
-    """Return what the fit of a runtime delivers, for the task of a model without rules; None where nothing fits."""
-    task = with_buffers(make())
+def fitted(make: Callable[[Platform], LanguageTask], devices: Platform, runtime: Runtime) -> ServingReport | None:
+    """Return what the fit of a runtime delivers; `make` gives the task without rules. None where nothing fits."""
+    task = made_with_room(lambda platform: with_buffers(make(platform)), devices)
     task = replace(task, overlaps_prompt=runtime.overlaps_prompt)
     num_blocks = int(block_numbers(task.problem.graph).max()) + 1
     rest = ("--fit", "off")

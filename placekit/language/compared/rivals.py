@@ -43,11 +43,14 @@ class Rival:
         }
 
 
-def own_choice(plan: ServingPlan, make: Callable[[], LanguageTask]) -> Iterator[Rival]:
-    """Yield what the runtime of a plan does by itself, if there is a choice; `make` gives the task without rules."""
+def own_choice(plan: ServingPlan, make: Callable[[Platform], LanguageTask], devices: Platform) -> Iterator[Rival]:
+    """Yield what the runtime of a plan does by itself on `devices`, if there is a choice.
+
+    `make` gives the task without rules.
+    """
     runtime: Runtime | None = plan.runtime
     if runtime is not None and "fit" in runtime.options and runtime.read is not None:
-        yield Rival("own choice", runtime.options["fit"], fitted(make, runtime))
+        yield Rival("own choice", runtime.options["fit"], fitted(make, devices, runtime))
     elif sum(not device.is_host for device in plan.task.problem.platform.devices) > 1:
         yield Rival("own choice", "even split", evenly_split(plan.task))
 

@@ -11,6 +11,7 @@ from placekit.language.gguf.buffers import CONTEXT_STEP, COPIES
 from placekit.language.planning.plan import ServingPlan
 from placekit.language.serving import MAX_TOKENS, Serving
 from placekit.language.task import LanguageTask
+from placekit.model.errors import NoRoomError
 from placekit.solvers.chain.method import is_feasible_chain
 
 NUM_POINTS = 4
@@ -57,8 +58,11 @@ def longest_context(cases: Cases, serving: Serving) -> int | None:
 
 
 def _with_blocks(cases: Cases, serving: Serving) -> list[LanguageTask]:
-    """Return the cases whose caches stay with their blocks."""
-    return [task for task in cases(serving) if not task.host_cache_bytes]
+    """Return the cases whose caches stay with their blocks; none where activations alone do not fit."""
+    try:
+        return [task for task in cases(serving) if not task.host_cache_bytes]
+    except NoRoomError:
+        return []
 
 
 def trained_tokens(task: LanguageTask) -> int:

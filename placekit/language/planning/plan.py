@@ -30,7 +30,7 @@ from placekit.language.task import LanguageTask, TaskForm, join_labels
 from placekit.language.tensor_parallel import Teams, cache_copies, equal_teams, usable_degrees
 from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
 from placekit.model.contiguity import Contiguity
-from placekit.model.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError, NoRoomError
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
@@ -168,7 +168,7 @@ def plan_cases(
         made: Callable[..., LanguageTask] = partial(_made, make, served, TaskForm(minimised, rule, pins))
         made = partial(_buffered, made) if is_buffered else made
         if tuple(degrees) == (1,):
-            yield from _with_rules(made, devices, runtime)
+            yield from _with_rules(made, devices, runtime) if pins else _with_room(made, devices, runtime)
         else:
             yield from _in_teams(made, devices, runtime, degrees)
 
@@ -212,6 +212,42 @@ def _in_teams(
     for degree in usable:  # beside the best cut, as a plan with fewer stages may be faster with few batches in flight
         chosen = devices if degree in divided else cards  # a host would hold the cache once, and such a team more often
         yield make(chosen, equal_teams(chosen, degree))
+
+
+def _with_room(
+    make: Callable[[Platform], LanguageTask], devices: Platform, runtime: Runtime | None
+) -> Iterator[LanguageTask]:
+    """Yield the cases of `_with_rules`, in which cards without room for the activations of a step hold nothing."""
+    try:
+        yield from _with_rules(make, devices, runtime)
+    except NoRoomError as error:  # before the first case
+        yield from _with_room(make, without_card(devices, error), runtime)
+
+
+def made_with_room(make: Callable[[Platform], LanguageTask], platform: Platform) -> LanguageTask:
+    """Return a task in which cards without room for the activations of a step hold nothing; see `without_card`."""
+    try:
+        return make(platform)
+    except NoRoomError as error:
+        return made_with_room(make, without_card(platform, error))
+
+
+def without_card(platform: Platform, error: NoRoomError) -> Platform:
+    """Return the platform with just the memory that a step takes on cards of a kind with less: they hold no weights.
+
+    The cards stay, as programs number them. Raises `error` for a host, a pool of devices, or the last kind of card.
+    """
+    small = platform.devices[platform.index(error.device)]
+    limits = [each.memory_bytes for each in platform.devices if not each.is_host and each.kind != small.kind]
+    has_other = any(limit is None or limit > error.taken_bytes + 1 for limit in limits)
+    pooled = {name for pool in platform.pools for name in pool.devices}
+    alike = {each.name for each in platform.devices if each.kind == small.kind}
+    if small.is_host or not has_other or pooled & alike:
+        raise error
+    devices = (
+        each.replace(memory_bytes=error.taken_bytes + 1) if each.name in alike else each for each in platform.devices
+    )
+    return platform.replace(devices=tuple(devices))
 
 
 def _with_rules(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -26,7 +26,7 @@ from placekit.language.planning.apart import apart_cases
 from placekit.language.planning.context import ContextPoint, context_points, longest_context, rounded
 from placekit.language.planning.kernel_times import KernelTimes, with_kernel_times
 from placekit.language.planning.measured import Measured, with_measured
-from placekit.language.planning.plan import ServingPlan, fastest, first_card, plan_cases, plans
+from placekit.language.planning.plan import ServingPlan, fastest, first_card, made_with_room, plan_cases, plans
 from placekit.language.planning.question import GivenModel, Search, Wishes
 from placekit.language.precision import split_precisions
 from placekit.language.report import ServingReport, serving_report
@@ -37,7 +37,7 @@ from placekit.language.runtimes.machine_order import startable
 from placekit.language.runtimes.record import Runtime
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm
-from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.model.errors import InvalidProblemError, NoRoomError, PlacekitError
 from placekit.model.platform import Device, Platform
 from placekit.model.reprs import short_list
 from placekit.model.served import Served
@@ -180,8 +180,11 @@ class Planner:
         """Return the plan, its comparisons and its launch lines."""
         description = self.model.description
         serving = self.wishes.served(self.runtime, None if description is None else description.trained_tokens)
-        found = self.plans(serving, self.runtime)
-        if not any(plan.report for plan in found) and not self.wishes.serving.has_own_context:
+        found: list[ServingPlan] = []
+        has_default = not self.wishes.serving.has_own_context
+        with suppress(NoRoomError) if has_default else nullcontext():
+            found = self.plans(serving, self.runtime)
+        if has_default and not any(plan.report for plan in found):
             serving = self._with_room(serving)  # the default context is longer than what fits
             found = self.plans(serving, self.runtime)
         plan, experts = fastest(found), self._experts(found, serving)
@@ -223,7 +226,7 @@ class Planner:
         serving, runtime = plan.task.serving, self.runtime
         devices = self.usable if runtime is None else runtime.devices(self.usable)
         form = TaskForm(SerialLatency())
-        yield from own_choice(plan, lambda: self.made(runtime, serving, devices, form=form))
+        yield from own_choice(plan, lambda platform: self.made(runtime, serving, platform, form=form), devices)
         fewer = replace(self, wishes=replace(self.wishes, batch=serving.batch))
         specs = self.rates.costs.spec_of_kind(self.machine)
 
@@ -244,7 +247,8 @@ class Planner:
             tuple(devices.index(name) for name in device.member_names) for device in plan.task.problem.platform.devices
         )
         form = TaskForm(plan.task.problem.objective, tensor_teams=teams if max(map(len, teams)) > 1 else ())
-        return filled_report(plan, self.made(self.runtime, served, devices, form=form))
+        task = made_with_room(lambda platform: self.made(self.runtime, served, platform, form=form), devices)
+        return filled_report(plan, task)
 
     def plans(
         self, serving: Serving, runtime: Runtime | None, platform: Platform | None = None, *, apart: bool = False
