@@ -63,6 +63,10 @@ def bound_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], Non
         return StopReason.PROVED
     if run.should_stop() is None:
         solve_along_spine(run, flat, on_bound, lambda: run.should_stop() is not None)
+    if run.should_stop() is None:
+        from placekit.solvers.offload_latency.path_calls import raise_along_path
+
+        raise_along_path(run, flat, on_bound, lambda: run.should_stop() is not None)
     return run.should_stop() or StopReason.FINISHED
 
 

@@ -13,13 +13,13 @@ from placekit.objectives import SerialLatency
 from placekit.solve.certificates import CertificateSource
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
+from placekit.solvers.backends.flow import FLOAT_SLACK
 from placekit.solvers.generic.bounds.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
 from placekit.solvers.generic.bounds.largest_op import largest_op
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.serial_latency.certificates import cut_prices, flow_prices
 from placekit.solvers.serial_latency.decomposition import Decomposed, decomposition_bounds
 from placekit.solvers.serial_latency.expansion import best_labels
-from placekit.solvers.serial_latency.flow import FLOAT_SLACK
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.paths import price_paths
 

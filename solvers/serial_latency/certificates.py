@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from placekit.arrays import sum_by
 from placekit.solve.certificates import Directions, OrderedPrices, PricedEdge, PricedNet, Prices
+from placekit.solvers.backends.flow import Cut
 from placekit.solvers.generic.coarsen import Contraction
-from placekit.solvers.serial_latency.flow import Cut
 from placekit.solvers.serial_latency.labels import Labels
 
 MOST_PINS = 200_000

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.solvers.serial_latency.flow import FLOAT_SLACK, CutCost
+from placekit.solvers.backends.flow import FLOAT_SLACK, CutCost
 from placekit.solvers.serial_latency.labels import Labels
 
 PATIENCE = 3

@@ -13,7 +13,7 @@ pins that have label d now, this is
 
 1. :math:`-[\text{all pins move}]` is :math:`[\text{some pin keeps}] - 1`. So every term is a weight times "some pin is
    on this side". That is submodular, and the best expansion is a minimum cut
-   (:mod:`placekit.solvers.serial_latency.flow`).
+   (:mod:`placekit.solvers.backends.flow`).
 2. If one label :math:`d_0 \ne \alpha` holds the whole net, the terms add up to :math:`(c_\alpha + c_{d_0})` times "pins
    on both sides": a split net.
 3. Otherwise the last term is 0, and the other terms are nets of their own.
@@ -31,7 +31,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.solvers.serial_latency.flow import Cut, CutCost, Nets
+from placekit.solvers.backends.flow import Cut, CutCost, Nets
 from placekit.solvers.serial_latency.labels import Labels
 
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.solvers.backends.flow import Nets
 from placekit.solvers.generic.coarsen import Contraction
-from placekit.solvers.serial_latency.flow import Nets
 
 
 @dataclass(frozen=True, eq=False)

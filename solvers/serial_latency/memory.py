@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.memory import MEMORY_TOLERANCE
+from placekit.solvers.backends.flow import FLOAT_SLACK, Cut, CutCost
 from placekit.solvers.generic.coarsen import Contraction
-from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut, CutCost
 from placekit.solvers.serial_latency.labels import Labels
 
 MAX_CUTS = 60

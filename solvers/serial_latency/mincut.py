@@ -37,6 +37,7 @@ from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.assignment.flat import flatten
+from placekit.solvers.backends.flow import Cut, CutCost, closure
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.rescaled import rescaled
@@ -45,7 +46,6 @@ from placekit.solvers.serial_latency.certificates import cut_prices, directed_pr
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels
-from placekit.solvers.serial_latency.flow import Cut, CutCost, closure
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.objectives import SerialLatency
 from placekit.solve.certificates import Prices
+from placekit.solvers.backends.flow import FLOAT_SLACK, Cut
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.serial_latency.certificates import PathWeights, cut_prices, flow_prices
 from placekit.solvers.serial_latency.expansion import best_labels
-from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut
 from placekit.solvers.serial_latency.labels import Labels
 
 MAX_CUTS = 60

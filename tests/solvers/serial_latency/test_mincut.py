@@ -20,13 +20,13 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.solve.method import Run
 from placekit.solvers.assignment.flat import flatten
+from placekit.solvers.backends.flow import CutCost, Nets, closure
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.serial_latency import mincut as mincut_method
 from placekit.solvers.serial_latency.bound import fewest_subgraphs, lower_bounds, serial_latency_bound
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels, expand_label, expansion_cost
-from placekit.solvers.serial_latency.flow import CutCost, Nets, closure
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.levels import LevelModel, most_levels
 from placekit.solvers.serial_latency.memory import priced_cuts
