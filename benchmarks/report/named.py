@@ -24,7 +24,7 @@ from placekit.benchmarks.statistics import mean_interval, time_to_gap_s
 from placekit.benchmarks.store import Row
 from placekit.model.errors import InvalidFileError
 from placekit.solve.registry import METHODS
-from placekit.solve.result import Status
+from placekit.solve.result import SOLVER_TOLERANCE, Status
 from placekit.solve.stop import StopReason, relative_gap
 
 FIT_FROM = 1000
@@ -82,25 +82,25 @@ def instances(source: Source) -> Titled:
 
 def best(source: Source) -> Titled:
     """Best known objective of every problem and the best proven bound, and which methods found them."""
-    lines = []
+    tables: dict[str, list[tuple[str, ...]]] = {}
     for group in source.groups:
+        known = [group.contiguity] if group.objective == "throughput" else []
         row = group.best
-        known = [row["contiguity"]] if row is not None and group.objective == "throughput" else []
         bound_s, _, by = group.bound or (None, "", NOTHING)
-        lines.append(
+        gap = None if row is None else relative_gap(row["objective_s"], bound_s)
+        is_proven = gap is not None and gap <= SOLVER_TOLERANCE
+        bound = "proven" if is_proven else milliseconds(bound_s, 7)
+        tables.setdefault(", ".join([group.objective, *known]), []).append(
             (
                 group.model,
-                ", ".join([group.objective, *known]),
-                count(group.all_rows[0]["num_ops"]),
                 NOTHING if row is None else milliseconds(row["objective_s"], 7),
-                milliseconds(bound_s, 7),
-                NOTHING if row is None else percent(relative_gap(row["objective_s"], bound_s)),
+                bound if gap is None or is_proven else f"{bound} ({percent(gap)})",
                 NOTHING if row is None else row["shown"],
                 by,
             )
         )
-    heads = ("instance", "objective", "ops", "best (ms)", "bound (ms)", "gap", "found by", "proven by")
-    yield None, Table(heads, tuple(lines), num_text=2)
+    for title, lines in tables.items():
+        yield title, Table(("instance", "best (ms)", "bound (ms), gap", "found by", "bound by"), tuple(lines))
 
 
 def spread(source: Source) -> Titled:

@@ -78,6 +78,17 @@ def test_gaps_are_to_the_best_bound_of_all(written: Any) -> None:
         lines("gaps", path, models=["other"])
 
 
+def test_best_has_a_table_per_objective_and_tells_what_is_proven(written: Any) -> None:
+    """A bound that is met is called proven; another one has its gap, and the method that proved it."""
+    rows = [row("a", 10.0), row("b", 12.0, 8.0), row("a", 5.0, 5.0, problem_address="q", objective="throughput")]
+    rows += [row("a", None, problem_address="r", objective="throughput")]
+    found = {title: table.rows for title, table in named_tables("best", read_source([written(*rows)]))}
+    assert found == {
+        "makespan": (("m", "10000", "8000 (20 %)", "a", "b"),),
+        "throughput, none": (("m", "5000", "proven", "a", "a"), ("m", "-", "-", "-", "-")),
+    }
+
+
 def test_instances_tell_when_a_schedule_is_close(written: Any) -> None:
     """Within 1 % of the bound with its time, above it without; the last line counts."""
     rows = [row("a", 10.05, 10.0), row("b", 12.5, trace=[[0.5, 12.5, None]])]
