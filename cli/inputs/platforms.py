@@ -19,6 +19,7 @@ from placekit.io.files.platform_toml import parse_memory, read_platform
 from placekit.io.files.result_json import read_result
 from placekit.io.models.model import ModelSource
 from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.groups import JOINT
 from placekit.model.platform import Device, Platform
 
 
@@ -126,7 +127,7 @@ def devices_named(path: Path) -> list[str]:
     """Return the devices, members of teams one by one, that a placement or result file names."""
     is_result = kind_of_file(path) == "result"
     names = [load.device for load in read_result(path).device_loads] if is_result else read_placement(path).devices
-    return list(dict.fromkeys(member for name in names for member in name.split("+")))
+    return list(dict.fromkeys(member for name in names for member in name.split(JOINT)))
 
 
 def _family(name: str) -> str:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from placekit.model.errors import InvalidProblemError
+from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.problem import UNPINNED
-from placekit.model.teams import team_name
 from placekit.objectives.evaluate import Evaluation, evaluate
 from placekit.solve.split_verdict import Alternative, Form
 
@@ -113,7 +113,9 @@ def _copies(problem: Problem, singles: tuple[Alternative, ...]) -> Iterator[Alte
         team = np.arange(platform.num_devices)
         team[list(members)] = members[0]
         placement = Placement.of(scored, np.full(problem.graph.num_ops, members[0]), None, team)
-        yield _judged(team_name(platform.device_names, members), "copies", evaluate(scored, placement), placement)
+        yield _judged(
+            team_name(platform.device_names[d] for d in members), "copies", evaluate(scored, placement), placement
+        )
 
 
 def _holds(single: Alternative) -> bool:

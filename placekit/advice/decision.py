@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from placekit.advice.alternatives import ALL_CORES, WITH_PINNED
+from placekit.model.groups import JOINT
 from placekit.model.reprs import short_list
 from placekit.model.sizes import format_seconds, format_share
-from placekit.model.teams import JOINT
 from placekit.solve.split_verdict import NOT_KNOWN, Alternative, Form, Verdict
 from placekit.solve.stop import relative_gap
 
@@ -240,7 +240,7 @@ class _Case:
 
     def _called(self, each: Alternative) -> str:
         if each.form == "copies":
-            return f"a copy on each of {_members(each.name)}"
+            return f"a copy on each of {short_list(each.name.split(JOINT))}"
         if each.form == "all cores":
             return f"{ALL_CORES} as one device"
         return f"{each.name} alone" if each.form == "device" and WITH_PINNED not in each.name else each.name
@@ -260,11 +260,6 @@ class _Case:
         elif per_sample:
             told = f"; in a stream {format_seconds(per_sample)} per {self.evidence.sample}"
         return told if accuracy.error is None else f"{told}; {accuracy.of} is {accuracy}"
-
-
-def _members(name: str) -> str:
-    """Return the members of a team for people: the first of many, and how many there are."""
-    return short_list(name.split(JOINT))
 
 
 def _percent(share: float) -> str:

@@ -35,16 +35,14 @@ from placekit.language.description import ModelDescription, Part
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph
-from placekit.model.platform import Device, Platform
+from placekit.model.groups import as_members
+from placekit.model.platform import Platform
 
 if TYPE_CHECKING:
     from placekit.language.graph import ModelStep
 
 Teams = Sequence[tuple[int, ...]]
 """Devices, by index, that compute together; a device alone is a team of one."""
-
-TOGETHER = "&"
-"""Between the names of members."""
 _WHOLE = frozenset({"Add", "RMSNorm"})
 """Types of ops that every member computes alone."""
 
@@ -139,9 +137,8 @@ def with_teams(platform: Platform, teams: Teams) -> Platform:
     base_of: dict[str, str] = {}
     devices = []
     for team in teams:
-        first = platform.devices[team[0]]
-        devices.append(_joined(first, [platform.device_names[at] for at in team]))
-        base_of[devices[-1].kind] = first.kind
+        devices.append(as_members([platform.devices[at] for at in team]))
+        base_of[devices[-1].kind] = platform.devices[team[0]].kind
     kinds_of: dict[str, list[str]] = {}
     for kind, base in base_of.items():
         kinds_of.setdefault(base, []).append(kind)
@@ -160,15 +157,6 @@ def with_teams(platform: Platform, teams: Teams) -> Platform:
     return Platform(
         tuple(devices), links, direct, {**platform.spec_of_kind, **specs}, platform.specs, pools
     )  # fmt: skip
-
-
-def _joined(first: Device, names: Sequence[str]) -> Device:
-    if len(names) == 1:
-        return first
-    memory = None if first.memory_bytes is None else len(names) * first.memory_bytes
-    return first.replace(
-        name=TOGETHER.join(names), kind=f"{first.kind} tp{len(names)}", memory_bytes=memory, members=tuple(names)
-    )
 
 
 def _pairs(kinds_of: dict[str, list[str]], kinds: tuple[str, ...]) -> set[tuple[str, str]]:

@@ -11,7 +11,6 @@ from placekit.arrays import topological_order
 from placekit.model.contiguity import Contiguity
 from placekit.model.placement import Violation
 from placekit.model.problem import Problem
-from placekit.model.teams import pins_of_classes
 
 Edges = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -148,3 +147,13 @@ def _told(problem: Problem, op: int, d: int, second: int) -> Violation:
         f"{names[op]!r} on {devices[e]!r}, {again} comes before {names[last]!r} on {devices[d]!r}"
     )
     return Violation("pin", message, names[op], devices[e])
+
+
+def pins_of_classes(
+    class_of_op: NDArray[np.int64], pinned: NDArray[np.int64], num_classes: int, num_devices: int
+) -> NDArray[np.bool_]:
+    """``[num_classes, num_devices]`` True where an op of the class is pinned to the device."""
+    pins = np.zeros((num_classes, num_devices), dtype=bool)
+    ops = np.flatnonzero(pinned >= 0)
+    pins[class_of_op[ops], pinned[ops]] = True
+    return pins

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import frozen_array
+from placekit.model.groups import checked_teams, forbidden_teams, team_name, teams_from_names, teams_of
 from placekit.model.reprs import short_list
-from placekit.model.teams import checked_teams, forbidden_teams, team_name, teams_from_names, teams_of
 
 if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
@@ -215,7 +215,7 @@ class Placement(Mapping[str, str]):
     def _team_names(self) -> tuple[str, ...]:
         if self.team_of_device is None:
             return self.device_names
-        name = {members[0]: team_name(self.device_names, members) for members in self.teams}
+        name = {members[0]: team_name(self.device_names[d] for d in members) for members in self.teams}
         return tuple(name[first] for first in self.team_of_device.tolist())
 
     def require_teams(self, problem: Problem) -> None:

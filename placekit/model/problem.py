@@ -16,11 +16,11 @@ from placekit.model.contiguity import Contiguity, order_edges
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, did_you_mean
 from placekit.model.graph import OpGraph, frozen_array
+from placekit.model.groups import JOINT
 from placekit.model.memory import Pool, StageMemory
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Platform
 from placekit.model.served import Served
-from placekit.model.teams import JOINT
 
 UNPINNED = -1
 """In `Problem.pinned`: the op may go to any device."""

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from placekit.arrays import sum_by
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
-from placekit.model.teams import TEAM_RULES
+from placekit.model.groups import TEAM_RULES
 from placekit.objectives.base import (
     BatchScore,
     Loads,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placekit.model.errors import InvalidProblemError
+from placekit.model.groups import teams_from_names
 from placekit.model.placement import Placement, Violation
-from placekit.model.teams import teams_from_names
 from placekit.objectives.base import Schedule
 from placekit.objectives.evaluate import DeviceLoad
 from placekit.solve.certificates import Certificate, certificate_from_dict

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidCertificateError
+from placekit.model.groups import JOINT
 from placekit.model.reprs import short_repr
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency
 from placekit.solve.certificates import Certificate, Prices
@@ -206,7 +207,7 @@ def _placement(exact: ExactProblem, result: Result) -> tuple[list[Check], Fracti
         other = sorted(device_of.keys() ^ set(ops))[0]
         return [Check("placement", Outcome.FAILED, f"op {other!r} is not in both the result and the problem")], None
     number = {name: d for d, name in enumerate(devices)}
-    held = {name: [name] if name in number else name.split("+") for name in device_of.values()}
+    held = {name: [name] if name in number else name.split(JOINT) for name in device_of.values()}
     unknown = {member for members in held.values() for member in members} - set(devices)
     if unknown:
         return [Check("placement", Outcome.FAILED, f"the problem has no device {min(unknown)!r}")], None

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.model.groups import costs_of_teams
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
@@ -51,37 +52,33 @@ class SpareTeams:
     @classmethod
     def of(cls, problem: Problem[Throughput]) -> SpareTeams:
         """Return the spare teams of a problem with teams of equal devices."""
-        platform, costs = problem.platform, problem.costs
+        platform = problem.platform
         counts = np.bincount(platform.kind_of_device).tolist()
         types = [(kind, size) for kind, count in enumerate(counts) for size in range(1, count + 1)]
-        names = [f"{platform.kinds[kind]} x {size}" for kind, size in types]
         spare = [
             (at, copy) for at, (kind, size) in enumerate(types) for copy in range(counts[kind] // size)
         ]  # fmt: skip
         first = [platform.devices[platform.devices_of_kind(kind)[0]] for kind, _ in types]
-        devices = tuple(first[at].replace(name=f"{names[at]} ({copy})", kind=names[at]) for at, copy in spare)
-        columns, sizes = [kind for kind, _ in types], np.array([size for _, size in types])
-        supported = costs.supported[:, columns].copy()
+        costs = costs_of_teams(problem.costs, types)
+        devices = tuple(
+            first[at].replace(name=f"{costs.kinds[at]} ({copy})", kind=costs.kinds[at]) for at, copy in spare
+        )
+        columns, sizes = np.array(types).T
+        supported = costs.supported.copy()
         pinned = problem.pinned
         together = []
         for device in np.unique(pinned[pinned >= 0]).tolist():
             ops = np.flatnonzero(pinned == device)
-            supported[ops] &= np.array(columns) == platform.kind_of_device[device]
+            supported[ops] &= columns == platform.kind_of_device[device]
             together.append([problem.graph.op_names[op] for op in ops.tolist()])
         plain = problem.colocate(*together).replace(
             platform=Platform(devices),
-            costs=costs.replace(
-                kinds=tuple(names),
-                op_time_s=costs.op_time_s[:, columns] / sizes,
-                transfer_time_s=costs.transfer_time_s[:, columns] / sizes,
-                supported=supported,
-                op_time_spread=None,
-            ),
+            costs=costs.replace(supported=supported),
             objective=replace(problem.objective, teams="off"),
             pinned=None,
         )
         at = [at for at, _ in spare]
-        return cls(problem, plain, np.array(columns)[at], sizes[at])
+        return cls(problem, plain, columns[at], sizes[at])
 
     def rows(self, class_of_op: NDArray[np.int64]) -> TeamRows:
         """Return the rows that a program adds to the plain problem; `class_of_op` has the class of every op."""

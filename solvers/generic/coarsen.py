@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from placekit.arrays import all_by, components, distinct, number_by_first, sum_by, topological_order
 from placekit.model.contiguity import Contiguity
+from placekit.model.pins import pins_of_classes
 from placekit.model.problem import O_co, Problem
-from placekit.model.teams import pins_of_classes
 
 MAX_VISITED = 2_000
 """Classes that are visited to tell whether one neighbour leads to all others; beyond it a leaf stays on its own."""

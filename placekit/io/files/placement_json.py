@@ -16,11 +16,11 @@ from placekit.io.models.model_inputs import format_shapes, input_shapes
 from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
 from placekit.model.errors import InvalidFileError, UnknownNameError
 from placekit.model.graph import OpGraph
+from placekit.model.groups import JOINT, teams_from_names
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
-from placekit.model.teams import JOINT, teams_from_names
 
 logger = logging.getLogger(__name__)
 

@@ -35,6 +35,7 @@ from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.groups import kind_of_member
 from placekit.model.platform import Device, Platform
 
 NAME = "aiconfigurator"
@@ -163,7 +164,7 @@ def with_kernel_times(task: LanguageTask, times: KernelTimes) -> LanguageTask:
 
 def _system_of(device: Device, platform: Platform) -> str:
     """Return the system of the package that a device is, or whose team it is."""
-    base = device.kind.removesuffix(f" tp{device.degree}")
+    base = kind_of_member(device)
     found = {get_card(card).name: system for card, system in SYSTEMS.items()}
     try:
         return found[get_card(platform.spec_of_kind.get(base, base)).name]

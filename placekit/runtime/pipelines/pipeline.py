@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.model.errors import ExecutionError, InvalidProblemError, PlacekitError
+from placekit.model.groups import team_name
 from placekit.model.platform import Device
 from placekit.runtime.cores import check_cores
 from placekit.runtime.pipelines.feed import Feed, Receiver, Single
@@ -385,7 +386,7 @@ class Pipeline:
     def _work(self, owner: int, member: int) -> None:
         """Run the stages of one device, a member of a team, until told to stop."""
         node, names = self._owners.index(owner), [device.name for device in self.plan.teams[owner]]
-        where = f"a member of team {'+'.join(names)!r}" if self._shares_model[owner] else f"device {names[member]!r}"
+        where = f"a member of team {team_name(names)!r}" if self._shares_model[owner] else f"device {names[member]!r}"
         try:
             with self._ready.at_home(self._home(owner, member)):
                 while (task := self._next(owner, member)) is not None:

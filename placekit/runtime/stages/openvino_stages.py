@@ -23,6 +23,7 @@ from placekit.cost_models.openvino.layouts import hand_over_channels_last, image
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
 from placekit.io.models.model import ModelSource
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, UnsupportedProblemError
+from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.cores import helpers_on, pin_this_thread
@@ -79,7 +80,7 @@ def _parts(
         members = teams[device_of_label[part.label]]
         if len(members) > 1 and (variables := part.model.get_variables()):
             raise UnsupportedProblemError(
-                f"team {'+'.join(device.name for device in members)} keeps variable "
+                f"team {team_name(device.name for device in members)} keeps variable "
                 f"{variables[0].info.variable_id!r} between inferences, and every member would remember something "
                 "else; place its ops on a single device (--teams off)"
             )

@@ -22,6 +22,7 @@ from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.models.model import ModelSource
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
+from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 
@@ -55,7 +56,7 @@ class PlacedStage:
     @property
     def team_name(self) -> str:
         """Names of the members, ``"GPU.0+GPU.1"``."""
-        return "+".join(device.name for device in self.members)
+        return team_name(device.name for device in self.members)
 
     def __repr__(self) -> str:
         return f"PlacedStage({self.name}: {len(self.op_names)} ops, {len(self.inputs)} in, {len(self.outputs)} out)"
@@ -121,7 +122,7 @@ class StagePlan:
         return sum(cut.num_bytes or 0 for cut in self.cuts)
 
     def __repr__(self) -> str:
-        names = ", ".join("+".join(device.name for device in team) for team in self.teams)
+        names = ", ".join(team_name(device.name for device in team) for team in self.teams)
         return f"StagePlan({self.name!r}: {len(self.stages)} stages on {names}, {len(self.cuts)} cut tensors)"
 
 
@@ -197,7 +198,7 @@ def in_order(inputs: Inputs, model: str, names: Sequence[str], index_of: Mapping
 
 def name_of_stage(index: int, members: Sequence[Device]) -> str:
     """Return the name of a stage, of its position and its team."""
-    return f"{index}:{'+'.join(device.name for device in members)}"
+    return f"{index}:{team_name(device.name for device in members)}"
 
 
 def teams_of_model(

@@ -21,6 +21,7 @@ from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import first_line, synchronised, torch_device, use_threads
 from placekit.io.needs import require_torch
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.lowering import Lowered
@@ -105,7 +106,7 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
         if lowered.states and len(members) > 1:
             raise UnsupportedProblemError(
                 f"model {source.name!r} changes its buffer {min(lowered.states)!r}, and team "
-                f"{'+'.join(each.name for each in members)!r} would have several of it; place it on single devices"
+                f"{team_name(each.name for each in members)!r} would have several of it; place it on single devices"
             )
         inputs, outputs = (
             tuple(lowered.tensor_names[each] for each in np.unique(tensor[(here == index) & (there != index)]).tolist())

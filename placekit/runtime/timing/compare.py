@@ -13,6 +13,7 @@ from placekit.advice.decision import Accuracy, Evidence, decide
 from placekit.cost_models.base import Progress
 from placekit.cost_models.measured.stage_costs import Prediction, StageCosts, predict, stage_costs
 from placekit.io.models.model import ModelSource
+from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
@@ -88,7 +89,7 @@ class PlacementTiming:
     @property
     def stage_names(self) -> tuple[str, ...]:
         """``[num_stages]`` names, as in the plan."""
-        return tuple(f"{index}:{'+'.join(team)}" for index, team in enumerate(self.team_names))
+        return tuple(f"{index}:{team_name(team)}" for index, team in enumerate(self.team_names))
 
     def speedup(self, quantity: Quantity = "throughput") -> Estimate | None:
         """Return how many times the placement is as good as the best single device; None without one."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.measured.stage_costs import StageCosts
 from placekit.io.trace import assign_lanes, named
+from placekit.model.groups import team_name
 from placekit.runtime.pipelines.pipeline import UNKNOWN_MEMBER
 
 StageTimes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -90,7 +91,7 @@ def timing_trace(
         times, members = known
         start_s = float(times.min())
         is_shared = (members == UNKNOWN_MEMBER).any(axis=0)
-        teams_now = [("+".join(team),) if one else team for team, one in zip(teams, is_shared, strict=True)]
+        teams_now = [(team_name(team),) if one else team for team, one in zip(teams, is_shared, strict=True)]
         order = list(dict.fromkeys(device for team in teams_now for device in team))
         one_device = np.zeros(len(times), dtype=np.int64)
         first, num_processes = num_processes, num_processes + len(order)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from placekit.arrays import all_by, sum_by
 from placekit.model.contiguity import Contiguity, edges_along_order
+from placekit.model.groups import teams_of
 from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
-from placekit.model.teams import teams_of
 from placekit.objectives import OffloadLatency
 
 Beginnings = NDArray[np.int8]

@@ -1,8 +1,7 @@
 r"""Problems whose teams are fixed: plain problems on a platform whose devices are the teams.
 
-A team of :math:`r` equal devices runs every op in :math:`t / r`, moves every tensor in :math:`c / r` and has the memory
-of one device. So what a method does with single devices it can do with any partition of the devices into teams of
-equals; which partitions are worth it is asked of `promising`.
+A team of equal devices is like a faster one (:mod:`placekit.model.groups`). So what a method does with single devices
+it can do with any partition of the devices into teams of equals; which partitions are worth it is asked of `promising`.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.model.groups import costs_of_teams, team_kind, team_name, teams_of
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
-from placekit.model.teams import team_name, teams_of
 from placekit.objectives import Throughput
 from placekit.solve.lifting.lift import Lift, LiftedRun, left_s
 from placekit.solve.method import Method, Run
@@ -34,26 +33,20 @@ def team_problem(
     team_of_device: NDArray[np.int64],
 ) -> Problem[Throughput]:
     """Return the problem with fixed teams of equal devices as one with single devices."""
-    platform, costs = problem.platform, problem.costs
+    platform = problem.platform
     teams = teams_of(team_of_device)
     types = [(int(platform.kind_of_device[members[0]]), len(members)) for members in teams]
-    kinds = {(kind, size): f"{platform.kinds[kind]} x {size}" for kind, size in dict.fromkeys(types)}
-    devices = tuple(
-        platform.devices[members[0]].replace(name=team_name(platform.device_names, members), kind=kinds[each])
-        for members, each in zip(teams, types, strict=True)
-    )
-    columns, sizes = [kind for kind, _ in kinds], np.array([size for _, size in kinds])
+    devices = [
+        platform.devices[members[0]].replace(
+            name=team_name(platform.device_names[d] for d in members), kind=team_kind(platform.kinds[kind], size)
+        )
+        for members, (kind, size) in zip(teams, types, strict=True)
+    ]
     place = {d: at for at, members in enumerate(teams) for d in members}
     pinned = [UNPINNED if d == UNPINNED else place[d] for d in problem.pinned.tolist()]
     return problem.replace(
-        platform=Platform(devices),
-        costs=costs.replace(
-            kinds=tuple(kinds.values()),
-            op_time_s=costs.op_time_s[:, columns] / sizes,
-            transfer_time_s=costs.transfer_time_s[:, columns] / sizes,
-            supported=costs.supported[:, columns],
-            op_time_spread=None,
-        ),
+        platform=Platform(tuple(devices)),
+        costs=costs_of_teams(problem.costs, list(dict.fromkeys(types))),
         objective=replace(problem.objective, teams="off"),
         pinned=np.array(pinned),
     )

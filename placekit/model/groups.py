@@ -1,7 +1,15 @@
-"""Teams: devices that hold the same ops and share the samples, and how files and tables call them.
+"""Groups of equal devices that act as one, and how files and tables call them.
+
+- A *team*, ``GPU.0+GPU.1``, shares the samples. Every member holds all of its ops, and moves the tensors of its own
+  samples: a team of r has the memory of one member, and everything takes 1/r of the time. Teams of unequal devices are
+  no device of one rate: see :mod:`placekit.objectives.throughput`.
+- *Members*, ``GPU.0&GPU.1``, share every op (tensor parallelism). Each holds its part: the memory is that of all, the
+  link that of one. Times are those of :mod:`placekit.language.tensor_parallel`.
+- Training plans stay apart. Their data-parallel and tensor-parallel degrees are the same two, but of devices without
+  names, and a layer has measured times and bytes of every degree: there is no device to make of a group.
 
 A team is known by its first member, in the order of the platform; ``team_of_device`` says whose team every device is
-in. ``GPU.0+GPU.1`` is the name of a team of two, and a device by itself is a team of one, under its own name.
+in. A device by itself is a team of one, under its own name.
 """
 
 from __future__ import annotations
@@ -11,25 +19,58 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import frozen_array
-from placekit.model.platform import Platform
+from placekit.model.platform import Device, Platform
 
-JOINT = "+"
-"""Between the members of a team."""
+JOINT, TOGETHER = "+", "&"
+"""Between the names of a team, and between those of members."""
 TEAM_RULES = ("off", "equal", "any")
 """Which devices may form a team: none, those of one kind, or any."""
 
 
-def team_name(device_names: Sequence[str], members: Iterable[int]) -> str:
-    """Return the name of a team.
+def team_name(names: Iterable[str]) -> str:
+    """Return the name of the team of devices with these names.
 
     Examples
     --------
-    >>> team_name(("cpu", "gpu.0", "gpu.1"), [1, 2])
+    >>> team_name(["gpu.0", "gpu.1"])
     'gpu.0+gpu.1'
     """
-    return JOINT.join(device_names[d] for d in members)
+    return JOINT.join(names)
+
+
+def team_kind(kind: str, size: int) -> str:
+    """Return the kind of teams of so many devices of a kind."""
+    return f"{kind} x {size}"
+
+
+def costs_of_teams(costs: CostTable, types: Sequence[tuple[int, int]]) -> CostTable:
+    """Return the costs of equal devices as teams: the kinds are of `types`, an index of a kind and a size each."""
+    columns, sizes = [kind for kind, _ in types], np.array([size for _, size in types])
+    return costs.replace(
+        kinds=tuple(team_kind(costs.kinds[kind], size) for kind, size in types),
+        op_time_s=costs.op_time_s[:, columns] / sizes,
+        transfer_time_s=costs.transfer_time_s[:, columns] / sizes,
+        supported=costs.supported[:, columns],
+        op_time_spread=None,
+    )
+
+
+def as_members(devices: Sequence[Device]) -> Device:
+    """Return equal devices as one whose members they are; a device alone stays as it is."""
+    first, size = devices[0], len(devices)
+    if size == 1:
+        return first
+    names = tuple(device.name for device in devices)
+    memory = None if first.memory_bytes is None else size * first.memory_bytes
+    return first.replace(name=TOGETHER.join(names), kind=f"{first.kind} tp{size}", memory_bytes=memory, members=names)
+
+
+def kind_of_member(device: Device) -> str:
+    """Return the kind of each member of a device, or its own."""
+    return device.kind.removesuffix(f" tp{device.degree}")
 
 
 def teams_of(team_of_device: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
@@ -112,22 +153,11 @@ def checked_teams(
         odd = [device_names[d] for d in members if len(members) > 1 and JOINT in device_names[d]]
         if odd:
             raise InvalidProblemError(f"device {odd[0]!r} cannot be in a team: {JOINT!r} joins the names of members")
-        if len(members) > 1 and team_name(device_names, members) in device_names:
-            raise InvalidProblemError(
-                f"a team cannot be called {team_name(device_names, members)!r}: a device has that name"
-            )
+        name = team_name(device_names[d] for d in members)
+        if len(members) > 1 and name in device_names:
+            raise InvalidProblemError(f"a team cannot be called {name!r}: a device has that name")
     team.setflags(write=False)
     return team, device_of_op
-
-
-def pins_of_classes(
-    class_of_op: NDArray[np.int64], pinned: NDArray[np.int64], num_classes: int, num_devices: int
-) -> NDArray[np.bool_]:
-    """``[num_classes, num_devices]`` True where an op of the class is pinned to the device."""
-    pins = np.zeros((num_classes, num_devices), dtype=bool)
-    ops = np.flatnonzero(pinned >= 0)
-    pins[class_of_op[ops], pinned[ops]] = True
-    return pins
 
 
 def forbidden_teams(team_of_device: NDArray[np.int64], platform: Platform, rule: str) -> Iterator[tuple[str, str]]:
@@ -135,7 +165,7 @@ def forbidden_teams(team_of_device: NDArray[np.int64], platform: Platform, rule:
     for members in teams_of(team_of_device):
         if len(members) == 1 or rule == "any":
             continue
-        name = team_name(platform.device_names, members)
+        name = team_name(platform.device_names[d] for d in members)
         if rule == "off":
             yield name, f"{name!r} is a team of {len(members)} devices; the objective has teams of one only"
             continue
