@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from itertools import groupby
 from pathlib import Path
 
 import placekit as pk
@@ -11,9 +12,8 @@ import placekit as pk
 PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """# Python
 
-All names of `import placekit as pk`; nothing else is public. Units are seconds, bytes and bytes per second.
-`help(pk.NAME)` shows
-the docstring, and the site of `make docs` all of them.
+These are all names of `import placekit as pk`; nothing else is public. Units are seconds, bytes and bytes per second.
+`help(pk.NAME)` shows the docstring.
 """
 SECTIONS = {
     "Solving": (
@@ -127,10 +127,14 @@ _MEMBERS = "\n    options:\n      show_root_heading: false\n      members_order:
 
 
 def page() -> str:
-    """Return the page: names with their calls, by heading."""
+    """Return the page: names by heading, functions with their call, other names that stand together on one line."""
     parts = [HEAD]
     for heading, names in SECTIONS.items():
-        parts += [f"## {heading}", *(f"- `{call_of(name)}`" for name in names), ""]
+        parts.append(f"## {heading}")
+        for is_function, group in groupby(names, key=lambda name: inspect.isfunction(getattr(pk, name))):
+            calls = [f"`{call_of(name)}`" for name in group]
+            parts += [f"- {call}" for call in (calls if is_function else [", ".join(calls)])]
+        parts.append("")
     return "\n".join(parts)
 
 
@@ -152,8 +156,9 @@ def with_docstrings(text: str) -> str:
     """Return the page for the site: a directive of mkdocstrings in the place of each name."""
     lines = []
     for line in text.splitlines():
-        name = re.split(r"[`(]", line.removeprefix("- `"))[0] if line.startswith("- `") else ""
-        lines.append(f"\n::: {path_of(name)}{_MEMBERS * inspect.ismodule(getattr(pk, name))}\n" if name else line)
+        names = re.findall(r"`(\w+)", line) if line.startswith("- `") else []
+        told = [f"\n::: {path_of(name)}{_MEMBERS * inspect.ismodule(getattr(pk, name))}\n" for name in names]
+        lines += told or [line]
     return "\n".join(lines)
 
 

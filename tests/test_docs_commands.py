@@ -37,7 +37,7 @@ NOT_RUN = {
     r"learn .* --reward measured": "times 200 placements",
     r"page$": "answers until Ctrl-C (tests/page)",
     r"bench (?!quick)": "takes minutes to an hour, or needs files of others",
-    r"report (results|predictions|verdicts)/ --table": "reads rows of a suite that does not run here, or not in full",
+    r"report (results|predictions)/ --table": "reads rows of a suite that does not run here, or not in full",
 }
 """Beginnings of commands that do not run, with the reason."""
 SHORT = {
