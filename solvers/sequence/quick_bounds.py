@@ -1,5 +1,6 @@
 """Bounds that take a second at most, for the start of a plan: whoever stops early still gets a gap that says something.
 
+- *contiguous stages* for acyclic `Throughput`, at any size (:mod:`placekit.solvers.throughput.bounds.stages`);
 - *unrelated machines* for `Throughput` and, without transfers, for `Makespan`: the linear program that shares out the
   work (:mod:`placekit.solvers.throughput.bounds.machines`);
 - *critical path with transfers* for `Makespan` (:mod:`placekit.solvers.makespan.bounds.windows`).
@@ -41,6 +42,12 @@ def raise_quick_bounds(run: Run) -> None:
 
 
 def _of_throughput(run: Run[Throughput]) -> None:
+    from placekit.solvers.throughput.bounds.stages import contiguous_stages
+
+    with wanted_until(run.should_stop):
+        stages_s = contiguous_stages(run.problem)
+    if stages_s is not None:
+        run.raise_bound(stages_s, "contiguous stages")
     _raise_shared_work(run, run.problem)
 
 

@@ -4,6 +4,7 @@
 name                      module                                                 cost
 ========================  =====================================================  =============================
 largest op                :mod:`~placekit.solvers.generic.bounds.largest_op`             O(ops * kinds)
+contiguous stages         :mod:`~placekit.solvers.throughput.bounds.stages`                 O(classes + edges), a path
 unrelated machines        :mod:`~placekit.solvers.throughput.bounds.machines`               one small linear program
 memory-forced work        :mod:`~placekit.solvers.throughput.bounds.forced_work`            one small integer program
 memory-forced cuts        :mod:`~placekit.solvers.throughput.bounds.forced_cuts`            O(classes**3) and the above

@@ -20,6 +20,7 @@ from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
 from placekit.solvers.throughput.bounds.machines import certified_machines
+from placekit.solvers.throughput.bounds.stages import contiguous_stages
 
 
 def lower_bounds(
@@ -57,6 +58,7 @@ def lower_bounds(
                 on_bound(bound_s, name, certificate)
 
     add(*largest_op(problem))
+    add(contiguous_stages(problem), "contiguous stages")
 
     def left_s(share: float = 1.0) -> float:
         if should_stop is not None and should_stop():

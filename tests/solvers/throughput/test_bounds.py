@@ -13,9 +13,12 @@ from oracle import classes, is_feasible, objective
 from strategies import examples, objectives, problems
 
 import placekit as pk
+from placekit.benchmarks.generators.families import FAMILIES, generate
 from placekit.model.errors import InvalidProblemError
+from placekit.solve.stop import wanted_until
 from placekit.solvers.backends.arrays import weak_bound
 from placekit.solvers.backends.program import Program, round_down
+from placekit.solvers.generic.bounds.work_and_path import shared_work
 from placekit.solvers.serial_latency import bound as serial_bound
 from placekit.solvers.throughput.bounds import largest_op, lower_bounds
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
@@ -23,6 +26,7 @@ from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
 from placekit.solvers.throughput.bounds.machines import certified_machines
 from placekit.solvers.throughput.bounds.minimum_cut import minimum_cut
+from placekit.solvers.throughput.bounds.stages import contiguous_stages
 
 
 def unrelated_machines(problem: pk.Problem) -> float | None:
@@ -68,6 +72,7 @@ def test_no_bound_exceeds_the_optimum(problem: pk.Problem) -> None:
         under = problem.replace(contiguity=contiguity)
         bounds: dict[str, float | None] = {
             "largest op": largest_op(under)[0],
+            "contiguous stages": contiguous_stages(under),
             "unrelated machines": unrelated_machines(under),
             "memory-forced work": memory_forced_work(under),
             "memory-forced cuts": memory_forced_cuts(under),
@@ -274,3 +279,39 @@ def test_bottleneck_is_strong_on_public_workloads(
     bound = bottleneck(problem, time_limit_s=60, upper_bound_s=optimum_s * (1 + 1e-9), num_detailed=num_detailed)[0]
     assert bound is not None
     assert at_least * optimum_s <= bound <= optimum_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("seed", range(3))
+def test_contiguous_stages_stay_below_the_optimum(family: str, seed: int) -> None:
+    """Of graphs of 30 to 50 ops, whose optimum the DP over ideals proves, on two to four unequal devices."""
+    problem = generate(family, 30 + 10 * seed, seed=seed, num_devices=2 + seed, equal=False)
+    best = pk.solve(problem, method="dp")
+    assert best.objective is not None
+    bound_s = contiguous_stages(problem)
+    assert bound_s is not None
+    assert 0 < bound_s <= best.objective * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("family", ["layered", "inception", "transformer"])
+def test_contiguous_stages_are_nearly_as_long_as_the_best_chain_of_long_graphs(family: str) -> None:
+    """Shared work is a fifth below, since it lets each op be on the device that suits it best."""
+    problem = generate(family, 3_000, seed=1, num_devices=4, equal=False)
+    chain = pk.solve(problem, method="dpl")
+    bound_s, work = contiguous_stages(problem), shared_work(problem)
+    assert chain.objective is not None
+    assert bound_s is not None
+    assert work is not None
+    assert work[0] < 0.85 * chain.objective
+    assert 0.96 * chain.objective < bound_s <= chain.objective
+
+
+def test_contiguous_stages_know_acyclic_placements_of_single_devices_only() -> None:
+    """Nothing is said of other contiguities and of teams, where parts of one device need not be in a row."""
+    problem = generate("layered", 100, seed=1, num_devices=3, equal=False)
+    assert contiguous_stages(problem) is not None
+    for contiguity in (pk.Contiguity.NONE, pk.Contiguity.CONVEX):
+        assert contiguous_stages(problem.replace(contiguity=contiguity)) is None
+    assert contiguous_stages(problem.replace(objective=pk.Throughput(teams="any"))) is None
+    with wanted_until(lambda: True):
+        assert contiguous_stages(problem) is None
