@@ -38,9 +38,9 @@ SERIES = 0.8
 RESTART_GAIN, RESTART_AFTER_S = 0.005, 3.0
 """Relative gain since the model was built that is worth building it anew, with narrower windows; and seconds that every
 model gets at least."""
-GAP_DIVISOR, LEAST_GAP = 3.0, 0.002
+GAP_DIVISOR, LEAST_GAP = 3.0, 2e-5
 """What is left of the gap if the next limit is refuted: a part of this, and at least so much; below, the next limit is
-the best makespan itself."""
+the best makespan itself, for which the program has an objective and proves much less in the same time."""
 
 
 def solve_makespan(

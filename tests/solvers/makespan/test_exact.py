@@ -93,7 +93,8 @@ def test_the_next_limit_divides_the_gap_down_to_the_one_asked_for() -> None:
     assert next_limit_s(pk.TargetGap(0.01), 0.02) == pytest.approx(0.99)
     assert next_limit_s(pk.TargetGap(0.01), 0.02) >= 0.99
     assert next_limit_s(None, 0.02) == pytest.approx(1 - 0.02 / 3)
-    assert next_limit_s(None, 0.005) == 1.0
+    assert next_limit_s(None, 0.005) == pytest.approx(1 - 0.005 / 3)
+    assert next_limit_s(None, 5e-5) == 1.0
 
 
 @given(SMALL)
