@@ -1,4 +1,4 @@
-"""``python -m tests.mutants ROOM``: change one line of a room at a time, and see whether its tests notice.
+"""``python -m tests.mutants ROOM ...``: change one line of a room at a time, and see whether its tests notice.
 
 Drawn are all removed ``raise`` statements, and other mutants by a seed. Mutants that no test notices are printed, but
 for those that ``equivalent.toml`` lists with a reason. The exit status is 1 if there is any. ``--again OUTPUT`` tries
@@ -43,12 +43,16 @@ TESTS = {
         ),
         "tests/runtime/test_hetero_sidecar.py",
     ],
+    "placekit/language": [
+        f"tests/language/test_{name}.py" for name in ("counts", "decoder", "task", "context", "precision", "model")
+    ],
     "placekit/language/runtimes": [
         *(
             f"tests/language/test_{name}.py"
             for name in ("runtime_records", "rpc", "machines", "runtime_memory", "every_runtime")
         ),
         *(f"tests/exports/test_{name}.py" for name in ("arguments", "llama_cpp_layers", "names_of_programs")),
+        "tests/language/test_module_lines.py",
         "tests/language/test_read_line.py",
     ],
 }
@@ -60,7 +64,7 @@ SECONDS_PER_MUTANT = 20
 def main(arguments: list[str] | None = None) -> int:
     """Draw mutants, run the tests of each, and print those that survive."""
     parser = argparse.ArgumentParser(prog="tests.mutants", description=__doc__)
-    parser.add_argument("room", type=Path, help="folder or file that is changed, like placekit/verification")
+    parser.add_argument("rooms", type=Path, nargs="+", help="folders or files to change, like placekit/verification")
     parser.add_argument("--mutants", type=int, default=100, help="mutants beside the removed raises (default: 100)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
     parser.add_argument(
@@ -72,8 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     os.environ["NUMBA_DISABLE_JIT"] = "1"  # what is compiled cannot be changed, and what is changed would be compiled
     os.nice(5)
-    paths = sorted(given.room.rglob("*.py")) if given.room.is_dir() else [given.room]
-    files = tests_of(given.room) if given.tests is None else given.tests
+    paths = sorted(path for room in given.rooms for path in (room.rglob("*.py") if room.is_dir() else [room]))
+    files = given.tests or list(dict.fromkeys(file for room in given.rooms for file in tests_of(room)))
     seconds, lines = warm_up(paths, files, 20 * given.limit)
     limit_s = max(given.limit, 2 * sum(seconds.values()))
     listed, tally = equivalents(), Counter[str]()
