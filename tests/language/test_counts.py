@@ -50,7 +50,7 @@ def test_parameters_of_a_model() -> None:
         (64, {"heads": 3, "head_dim": 16}, 3, 3, 16),
     ],
 )
-def test_heads_that_are_derived(hidden: int, given: dict[str, int], heads: int, kv_heads: int, head_dim: int) -> None:
+def test_heads_that_are_derived(hidden: int, given: dict[str, Any], heads: int, kv_heads: int, head_dim: int) -> None:
     """128 channels of a head at most, as many heads as fit, and keys and values of each."""
     shape = Decoder(1, hidden, 4, 4, **given)
     assert (shape.heads, shape.kv_heads, shape.head_dim) == (heads, kv_heads, head_dim)

@@ -52,8 +52,7 @@ TESTS = {
             for name in ("runtime_records", "rpc", "machines", "runtime_memory", "every_runtime")
         ),
         *(f"tests/exports/test_{name}.py" for name in ("arguments", "llama_cpp_layers", "names_of_programs")),
-        "tests/language/test_module_lines.py",
-        "tests/language/test_read_line.py",
+        *(f"tests/language/test_{name}.py" for name in ("module_lines", "stage_lines", "read_line")),
     ],
 }
 """Tests of a room, but for what takes long; of any other room those in the folder of ``tests/`` with its name."""

@@ -30,12 +30,11 @@ def startable(runtime: Runtime, problem: Problem[Any], placement: Placement) -> 
     """
     best: tuple[float, Placement] | None = None
     reason: UnsupportedProblemError | None = None
-    for each in chain([placement], _orders(runtime.name, problem, placement)):
+    is_movable = runtime.nodes is not None and not are_apart(problem)
+    for each in chain([placement], _orders(runtime.name, problem, placement) if is_movable else ()):
         try:
             servers(runtime.name, problem, each)
         except UnsupportedProblemError as error:
-            if runtime.nodes is None or are_apart(problem):
-                raise
             reason = error
             continue
         if each is placement:
