@@ -15,12 +15,15 @@ from hypothesis import settings
 import placekit as pk
 from placekit.model.platform import Link
 
+IN_FULL = os.environ.get("PLACEKIT_EXAMPLES") == "all"
+"""True where the slow suite runs, with every random example."""
+
 # for tests that do not set their number of examples: the same ones every time, and no example is too slow
 settings.register_profile(
     "placekit",
     deadline=None,
     derandomize=True,
-    max_examples=100 if os.environ.get("PLACEKIT_EXAMPLES") == "all" else 5,
+    max_examples=100 if IN_FULL else 5,
 )
 settings.load_profile("placekit")
 
@@ -43,7 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Where they are, they are an extra: workloads of our own have every behaviour of theirs.
 
     Tests that time devices take turns anyhow, and would wait for each other; some of them export programs, too. Those
-    of a room of the solvers share kernels that nothing else calls, which two processes would both compile.
+    of a room of the solvers share kernels that nothing else calls, which two processes would both compile: that takes
+    longer than a few examples, and not so long as all of them.
     """
     if not WORKLOADS.is_dir():
         extra = [item for item in items if "workloads" in getattr(item, "fixturenames", ())]
@@ -54,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         if not MEASURING.isdisjoint(item.path.parts) or str(item.path).startswith(EXPORTING):
             item.add_marker(pytest.mark.xdist_group("devices"))
-        elif item.path.parent.parent == TESTS / "solvers":
+        elif item.path.parent.parent == TESTS / "solvers" and not IN_FULL:
             item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
 
 
