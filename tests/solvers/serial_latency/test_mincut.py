@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from limits import SOON_S
+from limits import SOON_S, Stopwatch
 from numpy.typing import NDArray
 from oracle import brute_force, objective
 from strategies import examples, problems
@@ -429,9 +429,10 @@ def test_two_devices_are_cut_in_either_direction(contiguity: Contiguity) -> None
 
 def test_hundred_thousand_ops_are_proven_quickly() -> None:
     """A layered graph of 100,000 ops on two kinds: the optimum with its proof, in seconds."""
-    result = pk.solve(layered(100_000, 50), "mincut", stop=pk.MaxRuntime(60))
+    problem, watch = layered(100_000, 50), Stopwatch()
+    result = pk.solve(problem, "mincut", stop=pk.MaxRuntime(10 * SOON_S))
     assert (result.status, result.info["proven_by"]) == (pk.Status.OPTIMAL, "minimum cut")
-    assert result.runtime_s < SOON_S
+    assert watch.seconds() < SOON_S
 
 
 def test_large_problems_are_bounded_without_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
