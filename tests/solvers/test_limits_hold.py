@@ -7,39 +7,25 @@ What each case took is logged: ``pytest -m slow --log-cli-level=INFO``.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from time import process_time
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
+from limited import LIMIT_S, OBJECTIVES, allowed_s, methods, solve_in_a_process
 from limits import Stopwatch
 
 import placekit as pk
 from placekit.benchmarks.generators.families import FAMILIES, generate
-from placekit.solve.lifting.relaxed import why_not
-from placekit.solve.registry import METHODS, get_method
 from placekit.solvers.generic.bounds.work_and_path import shared_work
 
 logger = logging.getLogger(__name__)
-
-OBJECTIVES = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
-NEEDS_MORE = ("policy", "file")
-"""Methods that need a file."""
-LIMIT_S = 2.0
-
-
-def allowed_s(limit_s: float) -> float:
-    """Return the seconds within which a solve with a limit has to end."""
-    return 1.1 * limit_s + 1.0
 
 
 def problems(count: int) -> Iterator[pk.Problem]:
@@ -63,18 +49,6 @@ def problems(count: int) -> Iterator[pk.Problem]:
         yield made
 
 
-def methods(problem: pk.Problem) -> Iterator[str]:
-    """Yield the methods that can work on a problem."""
-    for name in METHODS:
-        if name in NEEDS_MORE:
-            continue
-        try:
-            if why_not(get_method(name), problem) is None:
-                yield name
-        except pk.PlacekitError:
-            continue  # a package that is not installed
-
-
 def overruns(cases: Iterator[tuple[pk.Problem, str]], limit_s: float) -> list[str]:
     """Solve, log the time of every case, and return those that took too long."""
     late = []
@@ -95,22 +69,6 @@ def overruns(cases: Iterator[tuple[pk.Problem, str]], limit_s: float) -> list[st
 def test_every_method_ends_in_time() -> None:
     """30 problems, all methods of their objectives, limits of 2 s."""
     assert overruns(((problem, method) for problem in problems(30) for method in methods(problem)), LIMIT_S) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
-def test_every_method_ends_in_time_without_kernels(objective: pk.Objective, tmp_path: Path) -> None:
-    """The first solve of a process whose cache of kernels is empty: compiling comes before the clock starts."""
-    problem = generate("layered", 300, seed=1, num_devices=4, equal=False, objective=objective)
-    pk.write_problem(problem, tmp_path / "p.json")
-    late = []
-    for number, method in enumerate(methods(problem)):
-        took_s = _in_a_process(tmp_path / "p.json", method, LIMIT_S, tmp_path / f"cache{number}")["took_s"]
-        logger.info("%6.2f s %s %s", took_s, objective.name, method)
-        if took_s > allowed_s(LIMIT_S):
-            late.append(f"{took_s:.2f} s: {method}")
-    assert late == []
 
 
 @pytest.mark.slow
@@ -177,34 +135,11 @@ def test_a_hundred_thousand_ops_end_in_time_and_in_four_gigabytes(
     """By ``auto``, in a process of its own whose memory is looked at."""
     problem = generate("layered", 100_000, seed=1, num_devices=4, objective=objective)
     pk.write_problem(problem, tmp_path / "p.json", arrays="npz")
-    told = _in_a_process(tmp_path / "p.json", "auto", limit_s, None)
+    told = solve_in_a_process(tmp_path / "p.json", "auto", limit_s, None)
     logger.info("%s: %s", objective.name, told)
     assert told["took_s"] <= allowed_s(limit_s)
     assert told["peak_bytes"] < 4e9
     assert told["objective"] is not None
-
-
-SOLVE = """
-import json, resource, sys
-import placekit as pk
-from limits import Stopwatch
-problem = pk.read_problem(sys.argv[1])
-watch = Stopwatch()
-result = pk.solve(problem, sys.argv[2], stop=pk.MaxRuntime(float(sys.argv[3])))
-took_s = watch.seconds() - result.compile_s - result.load_s
-peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"took_s": took_s, "peak_bytes": peak, "objective": result.objective, "bound": result.lower_bound}))
-"""
-
-
-def _in_a_process(path: Path, method: str, limit_s: float, cache: Path | None) -> dict[str, Any]:
-    found = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {"PYTHONPATH": found} | ({} if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
-    command = [sys.executable, "-c", SOLVE, str(path), method, str(limit_s)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
 
 
 LEAKS = """
