@@ -27,7 +27,7 @@ from placekit.cli.output.verdicts import answer_lines
 from placekit.cli.parameters import SEARCH, option
 from placekit.io.files.detect import kind_of_file
 from placekit.io.files.result_json import read_result
-from placekit.model.groups import JOINT
+from placekit.model.device_groups import JOINT
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_list
 from placekit.model.sizes import format_bytes, format_seconds, format_share

@@ -18,8 +18,8 @@ from placekit.io.files.placement_json import read_placement
 from placekit.io.files.platform_toml import parse_memory, read_platform
 from placekit.io.files.result_json import read_result
 from placekit.io.models.model import ModelSource
+from placekit.model.device_groups import JOINT
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.groups import JOINT
 from placekit.model.platform import Device, Platform
 
 

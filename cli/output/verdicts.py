@@ -12,8 +12,8 @@ from rich.text import Text
 from placekit.advice.alternatives import WITH_PINNED
 from placekit.cli.inputs.task import TaskOptions, read_task
 from placekit.io.files.detect import kind_of_file
+from placekit.model.device_groups import members_of
 from placekit.model.errors import PlacekitError
-from placekit.model.groups import members_of
 from placekit.model.problem import Problem
 from placekit.solve.split_verdict import Verdict
 

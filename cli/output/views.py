@@ -33,7 +33,7 @@ from placekit.io.files.schemas import CostsModel
 from placekit.io.models.read_model import read_model
 from placekit.io.reading import read_json, validated
 from placekit.model.costs import CostTable
-from placekit.model.groups import JOINT
+from placekit.model.device_groups import JOINT
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes, format_share
 from placekit.plotting.plot_result import plot_result

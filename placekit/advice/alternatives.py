@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from placekit.model.device_groups import team_name
 from placekit.model.errors import InvalidProblemError
-from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.problem import UNPINNED
 from placekit.objectives.evaluate import Evaluation, evaluate

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from placekit.advice.alternatives import ALL_CORES, WITH_PINNED
-from placekit.model.groups import JOINT
+from placekit.model.device_groups import JOINT
 from placekit.model.reprs import short_list
 from placekit.model.sizes import format_seconds, format_share
 from placekit.solve.split_verdict import NOT_KNOWN, Alternative, Form, Verdict

@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 
 from placekit.language.description import ModelDescription, Part
 from placekit.model.costs import CostTable
+from placekit.model.device_groups import as_members
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph
-from placekit.model.groups import as_members
 from placekit.model.platform import Platform
 
 if TYPE_CHECKING:

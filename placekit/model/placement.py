@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from placekit.model.device_groups import checked_teams, forbidden_teams, team_name, teams_from_names, teams_of
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import frozen_array
-from placekit.model.groups import checked_teams, forbidden_teams, team_name, teams_from_names, teams_of
 from placekit.model.reprs import short_list
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from placekit.arrays import components, number_by_first
 from placekit.model.contiguity import Contiguity, order_edges
 from placekit.model.costs import CostTable
+from placekit.model.device_groups import JOINT
 from placekit.model.errors import InvalidProblemError, did_you_mean
 from placekit.model.graph import OpGraph, frozen_array
-from placekit.model.groups import JOINT
 from placekit.model.memory import Pool, StageMemory
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Platform

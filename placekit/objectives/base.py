@@ -184,7 +184,7 @@ class Objective(ABC):
 
     @property
     def team_rule(self) -> str:
-        """Devices that may form teams, one of `placekit.model.groups.TEAM_RULES`; ``"off"`` (the default) for none."""
+        """Devices that may form teams, of `TEAM_RULES` in :mod:`placekit.model.device_groups`; ``"off"`` for none."""
         return "off"
 
     @property

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from placekit.arrays import topological_order
 from placekit.model.contiguity import Contiguity, escaping_op, quotient_cycle
+from placekit.model.device_groups import forbidden_teams
 from placekit.model.errors import InvalidProblemError
-from placekit.model.groups import forbidden_teams
 from placekit.model.memory import MemoryUse
 from placekit.model.placement import Placement, Violation
 from placekit.model.reprs import short_repr

@@ -44,8 +44,8 @@ from numpy.typing import NDArray
 
 from placekit.arrays import sum_by
 from placekit.model.contiguity import Contiguity
+from placekit.model.device_groups import TEAM_RULES
 from placekit.model.errors import InvalidProblemError
-from placekit.model.groups import TEAM_RULES
 from placekit.objectives.base import (
     BatchScore,
     Loads,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placekit.model.device_groups import teams_from_names
 from placekit.model.errors import InvalidProblemError
-from placekit.model.groups import teams_from_names
 from placekit.model.placement import Placement, Violation
 from placekit.objectives.base import Schedule
 from placekit.objectives.evaluate import DeviceLoad

@@ -9,8 +9,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from placekit.model.device_groups import JOINT
 from placekit.model.errors import InvalidCertificateError
-from placekit.model.groups import JOINT
 from placekit.model.reprs import short_repr
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency
 from placekit.solve.certificates import Certificate, Prices

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.groups import costs_of_teams
+from placekit.model.device_groups import costs_of_teams
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem

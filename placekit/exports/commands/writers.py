@@ -46,7 +46,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Writer:
-    """What writes for one name of ``--to``."""
+    """Writer for one name of ``--to``."""
 
     write: Callable[[ExportTask], Written]
     suffix: str | None = ".json"  # of the written file; None for that of the model

@@ -14,9 +14,9 @@ from placekit.io.atomic import write_json
 from placekit.io.files.schemas import PlacementModel
 from placekit.io.models.model_inputs import format_shapes, input_shapes
 from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
+from placekit.model.device_groups import JOINT, teams_from_names
 from placekit.model.errors import InvalidFileError, UnknownNameError
 from placekit.model.graph import OpGraph
-from placekit.model.groups import JOINT, teams_from_names
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem

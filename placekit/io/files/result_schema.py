@@ -23,7 +23,7 @@ from placekit.io.files.schema_fields import (
     Strict,
     Whole,
 )
-from placekit.model.groups import JOINT, teams_from_names
+from placekit.model.device_groups import JOINT, teams_from_names
 from placekit.solve.result import SOLVER_TOLERANCE, Status
 from placekit.solve.stop import StopReason
 

@@ -34,8 +34,8 @@ from placekit.language.serving import Phase
 from placekit.language.task import LanguageTask
 from placekit.model.blocks.block_paths import BEFORE, BEHIND, block_numbers
 from placekit.model.costs import CostTable
+from placekit.model.device_groups import kind_of_member
 from placekit.model.errors import InvalidProblemError, UnknownNameError
-from placekit.model.groups import kind_of_member
 from placekit.model.platform import Device, Platform
 
 NAME = "aiconfigurator"

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.split import TensorKey
+from placekit.model.device_groups import team_name
 from placekit.model.errors import ExecutionError, InvalidProblemError, PlacekitError
-from placekit.model.groups import team_name
 from placekit.model.platform import Device
 from placekit.runtime.cores import check_cores
 from placekit.runtime.pipelines.feed import Feed, Receiver, Single

@@ -22,8 +22,8 @@ from placekit.cost_models.openvino.few_stages import few_stages
 from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
 from placekit.io.models.model import ModelSource
+from placekit.model.device_groups import team_name
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, UnsupportedProblemError
-from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.cores import helpers_on, pin_this_thread

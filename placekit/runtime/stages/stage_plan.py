@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.models.model import ModelSource
+from placekit.model.device_groups import team_name
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
-from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 

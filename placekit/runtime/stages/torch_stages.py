@@ -20,8 +20,8 @@ from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import first_line, synchronised, torch_device, use_threads
 from placekit.io.needs import require_torch
+from placekit.model.device_groups import team_name
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.model.groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.lowering import Lowered

@@ -13,7 +13,7 @@ from placekit.advice.decision import Accuracy, Evidence, decide
 from placekit.cost_models.base import Progress
 from placekit.cost_models.measured.stage_costs import Prediction, StageCosts, predict, stage_costs
 from placekit.io.models.model import ModelSource
-from placekit.model.groups import team_name
+from placekit.model.device_groups import team_name
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.measured.stage_costs import StageCosts
 from placekit.io.trace import assign_lanes, named
-from placekit.model.groups import team_name
+from placekit.model.device_groups import team_name
 from placekit.runtime.pipelines.pipeline import UNKNOWN_MEMBER
 
 StageTimes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64]]

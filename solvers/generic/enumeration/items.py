@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from placekit.arrays import all_by, sum_by
 from placekit.model.contiguity import Contiguity, edges_along_order
-from placekit.model.groups import teams_of
+from placekit.model.device_groups import teams_of
 from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency

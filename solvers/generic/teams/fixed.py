@@ -1,7 +1,7 @@
 r"""Problems whose teams are fixed: plain problems on a platform whose devices are the teams.
 
-A team of equal devices is like a faster one (:mod:`placekit.model.groups`). So what a method does with single devices
-it can do with any partition of the devices into teams of equals; which partitions are worth it is asked of `promising`.
+A team of equal devices is like a faster one (:mod:`placekit.model.device_groups`). So what a method does with single
+devices it can do with any partition into teams of equals; which partitions are worth it is asked of `promising`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.groups import costs_of_teams, team_kind, team_name, teams_of
+from placekit.model.device_groups import costs_of_teams, team_name, teams_of
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
@@ -36,17 +36,19 @@ def team_problem(
     platform = problem.platform
     teams = teams_of(team_of_device)
     types = [(int(platform.kind_of_device[members[0]]), len(members)) for members in teams]
-    devices = [
-        platform.devices[members[0]].replace(
-            name=team_name(platform.device_names[d] for d in members), kind=team_kind(platform.kinds[kind], size)
-        )
-        for members, (kind, size) in zip(teams, types, strict=True)
-    ]
+    sizes = list(dict.fromkeys(types))
+    costs = costs_of_teams(problem.costs, sizes)
+    kinds = dict(zip(sizes, costs.kinds, strict=True))
+    names = [team_name(platform.device_names[d] for d in members) for members in teams]
+    devices = tuple(
+        platform.devices[members[0]].replace(name=name, kind=kinds[each])
+        for name, members, each in zip(names, teams, types, strict=True)
+    )
     place = {d: at for at, members in enumerate(teams) for d in members}
     pinned = [UNPINNED if d == UNPINNED else place[d] for d in problem.pinned.tolist()]
     return problem.replace(
-        platform=Platform(tuple(devices)),
-        costs=costs_of_teams(problem.costs, list(dict.fromkeys(types))),
+        platform=Platform(devices),
+        costs=costs,
         objective=replace(problem.objective, teams="off"),
         pinned=np.array(pinned),
     )
@@ -112,17 +114,12 @@ def _others(problem: Problem[Throughput], known: list[NDArray[np.int64]]) -> Ite
 def with_fixed_teams(problem: Problem[Throughput], teams: NDArray[np.int64]) -> Lift:
     """Return the problem with fixed teams, whose placements are some of `problem`."""
     plain, place = team_problem(problem, teams), np.zeros(problem.platform.num_devices, dtype=np.int64)
-    first = np.array([members[0] for members in teams_of(teams)])
+    first = np.unique(teams)
     place[first] = np.arange(len(first))
 
     def down(placement: Placement) -> Placement | None:
-        if not np.array_equal(_team_of(placement), teams):
+        if placement.teams != teams_of(teams):
             return None
         return Placement.of(plain, place[placement.device_of_op])
 
     return Lift(plain, lambda placement: Placement.of(problem, first[placement.device_of_op], None, teams), down)
-
-
-def _team_of(placement: Placement) -> NDArray[np.int64]:
-    alone = np.arange(len(placement.device_names))
-    return alone if placement.team_of_device is None else placement.team_of_device

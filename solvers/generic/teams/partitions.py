@@ -25,7 +25,7 @@ def equal_devices(contraction: Contraction[Throughput]) -> tuple[tuple[int, ...]
 
 
 def crews(counts: Sequence[int], kinds: Sequence[int], rule: str) -> list[Crew]:
-    """Return every team that a rule of `placekit.model.groups.TEAM_RULES` allows, by the devices of each group in it.
+    """Return every team that a rule (:mod:`placekit.model.device_groups`) allows, by the devices of each group in it.
 
     Parameters
     ----------

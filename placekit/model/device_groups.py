@@ -41,16 +41,11 @@ def team_name(names: Iterable[str]) -> str:
     return JOINT.join(names)
 
 
-def team_kind(kind: str, size: int) -> str:
-    """Return the kind of teams of so many devices of a kind."""
-    return f"{kind} x {size}"
-
-
 def costs_of_teams(costs: CostTable, types: Sequence[tuple[int, int]]) -> CostTable:
     """Return the costs of equal devices as teams: the kinds are of `types`, an index of a kind and a size each."""
     columns, sizes = [kind for kind, _ in types], np.array([size for _, size in types])
     return costs.replace(
-        kinds=tuple(team_kind(costs.kinds[kind], size) for kind, size in types),
+        kinds=tuple(f"{costs.kinds[kind]} x {size}" for kind, size in types),
         op_time_s=costs.op_time_s[:, columns] / sizes,
         transfer_time_s=costs.transfer_time_s[:, columns] / sizes,
         supported=costs.supported[:, columns],
@@ -145,9 +140,9 @@ def checked_teams(
                 f"member, here one from 0 to {device}"
             )
     device_of_op = team[device_of_op]
-    used = np.isin(team, device_of_op)
-    team = np.where(used, team, np.arange(num_devices))
-    if np.array_equal(team, np.arange(num_devices)):
+    alone = np.arange(num_devices)
+    team = np.where(np.isin(team, device_of_op), team, alone)
+    if np.array_equal(team, alone):
         return None
     for members in teams_of(team):
         odd = [device_names[d] for d in members if len(members) > 1 and JOINT in device_names[d]]
