@@ -65,7 +65,7 @@ COMMANDS: OpenTable[Command] = OpenTable(
         "train-plan": Command(
             "Plan the training of a model on many equal devices.", "placekit.training.commands.train_plan:train_plan"
         ),
-        "time": Command("Run a placement, and compare it with the runtime's own ways.", f"{_MEASURE}:time"),
+        "time": Command("Run a placement, and compare it with the runtime's own ways.", f"{_CLI}.time:time"),
         "export": Command(
             "Write a placed model for OpenVINO, torch, vLLM and others.", "placekit.exports.commands.export:export"
         ),
