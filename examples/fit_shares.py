@@ -1,6 +1,8 @@
 """Fit the shares of llama.cpp's kernels on half of the published threads, and report them on the other half.
 
-Run ``python -m placekit.benchmarks.fit_shares``. Rows of a thread come from one machine or one person, so a thread is
+    python examples/fit_shares.py
+
+Rows of a thread come from one machine or one person, so a thread is
 in one half as a whole: the one that the hash of its name says. Each share is chosen by the rows that it decides, as the
 value of a grid with the least mean of ``|log(predicted / measured)|``:
 
