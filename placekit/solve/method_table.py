@@ -115,7 +115,7 @@ OWN = {
     "bound": MethodEntry(
         {
             "throughput": "placekit.solvers.throughput.bounds.portfolio:ThroughputBound",
-            "serial-latency": "placekit.solvers.serial_latency.bound:SerialLatencyBound",
+            "serial-latency": "placekit.solvers.serial_latency.mincut:SerialLatencyBound",
             "makespan": "placekit.solvers.makespan.methods:MakespanBound",
             "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyBound",
             ANY: "placekit.solvers.generic.bounds.bound:QuickBound",

@@ -38,6 +38,8 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.backends.flow import Cut, CutCost, closure
+from placekit.solvers.generic.bounds.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
+from placekit.solvers.generic.bounds.largest_op import largest_op
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.rescaled import rescaled
@@ -103,6 +105,21 @@ class MinCut(Method):
             if reason is not None:
                 return reason
         return StopReason.FINISHED
+
+
+class SerialLatencyBound(BoundMethod):
+    """Method ``bound``: the steps of ``mincut`` without its programs."""
+
+    def run(self, run: Run[SerialLatency]) -> StopReason:
+        """Offer the quick placements, then raise the bound."""
+        keep = recorded(run)
+        self.offer_quickly(run)
+        keep(*largest_op(run.problem))
+        with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
+            reason = MinCut(MinCutParams(fallback=False)).run(run)
+        if run.bound is not None and run.bound_name is not None:
+            keep(run.bound, run.bound_name)
+        return reason
 
 
 class _Search:

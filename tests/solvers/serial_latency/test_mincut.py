@@ -23,7 +23,7 @@ from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.backends.flow import CutCost, Nets, closure
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.serial_latency import mincut as mincut_method
-from placekit.solvers.serial_latency.bound import fewest_subgraphs, lower_bounds, serial_latency_bound
+from placekit.solvers.serial_latency.bound import fewest_subgraphs
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels, expand_label, expansion_cost
@@ -120,12 +120,13 @@ def test_mincut_matches_the_integer_program(problem: pk.Problem) -> None:
 @examples(100)
 @given(problems(max_ops=6, max_kinds=4, max_devices=4, objective=PLAIN | COSTLY))
 def test_bound_is_never_above_the_optimum(problem: pk.Problem) -> None:
-    """`serial_latency_bound` holds whatever the limits and the cost per subgraph are; ``bound`` reports it."""
+    """Method ``bound`` holds whatever the limits and the cost per subgraph are, and lists its best bound."""
     best = brute_force(problem)
     if best is not None:
-        bound_s, name, _ = serial_latency_bound(problem)
-        assert bound_s <= best * (1 + 1e-12)
-        assert (bound_s, name) in [found[:2] for found in lower_bounds(problem)]
+        result = pk.solve(problem, "bound")
+        assert result.lower_bound is not None
+        assert result.lower_bound <= best * (1 + 1e-12)
+        assert result.info["lower_bounds_s"][result.bound_name] == result.lower_bound
 
 
 # the parts
