@@ -99,7 +99,6 @@ class _OneBurst(Timing):
 
 
 def _require_learner(method: Method) -> LearnedMethod:
-    """Return `method`, which has to learn."""
     from placekit.learned.method import LearnedMethod
 
     if not isinstance(method, LearnedMethod):

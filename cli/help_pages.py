@@ -104,7 +104,6 @@ def usage_error_line(error: Any) -> str:
 
 
 def _name(error: Any) -> str:
-    """Return the option or argument that an error is about."""
     if error.param is None:
         return "an argument"
     return str(error.param.opts[-1] if error.param.param_type_name == "option" else error.param.name.upper())

@@ -98,7 +98,6 @@ def _options(cls: Any, prefix: str) -> Iterator[inspect.Parameter]:
 
 
 def _parameter(given: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter of a command for typer."""
     if not isinstance(given.default, Field):
         return given
     made = _as_parameter(given.default, given.name, given.name, given.annotation, COMMON)

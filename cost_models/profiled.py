@@ -256,7 +256,6 @@ class Profiled:
         )
 
     def _backend(self, source: ModelSource) -> Backend:
-        """Return the framework that runs `source`."""
         from placekit.cost_models.openvino.backend import OpenVinoBackend
 
         return backend_of(source) if self.core is None else OpenVinoBackend(self.core)

@@ -178,7 +178,6 @@ def _across(objective: str, groups: Sequence[Group]) -> Section:
 
 
 def _problems(groups: Sequence[Group], measured: Mapping[str, Row]) -> Iterator[Section]:
-    """Yield a section per problem."""
     yield Section(
         "Every problem",
         text=(

@@ -112,7 +112,6 @@ def show(
 
 
 def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
-    """Draw a result or placement on the graph of its problem."""
     graph, weight = _graph_of(file, of)
     platform = Platform(tuple(Device(name, "device") for name in devices_named(file)))
     placement = read_placed(file, graph, platform)

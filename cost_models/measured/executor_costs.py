@@ -102,7 +102,6 @@ def executor_costs(
 
 
 def _key(devices: Sequence[Device], backend: Backend) -> str:
-    """Return the key of a measurement of idle stages on `devices`."""
     facts = [
         {**backend.device_facts(each), "cores": len(each.cores), "properties": dict(each.properties)}
         for each in devices

@@ -185,7 +185,6 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
 
 
 def _part(name: str, parameters: list[Any], given: Mapping[TensorKey, Any], sinks: list[Any]) -> openvino.Model:
-    """Return a stage as a model of its own."""
     from openvino import Model
     from openvino import opset13 as opset
 
@@ -244,7 +243,6 @@ def _known_values(
 
 
 def _sinks(computing: list[Any], stage_of: Mapping[str, int]) -> dict[int, list[Any]]:
-    """Return the Assign ops of every stage."""
     sinks: dict[int, list[Any]] = {}
     home: dict[str, tuple[str, int]] = {}
     for node in computing:

@@ -63,7 +63,6 @@ def torch_device(device: Device) -> str:
 
 
 def _available() -> tuple[str, ...]:
-    """Return the devices that torch has here."""
     torch = require_torch("measuring and running PyTorch programs")
     cuda = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
     return ("cpu", *cuda, *(("mps",) if torch.backends.mps.is_available() else ()))

@@ -297,7 +297,6 @@ def _last_uses(graph: Any) -> dict[Any, list[Any]]:
 
 
 def _profile(lowered: Lowered, walk: _Walk, whole: NDArray[np.float64], call_s: float) -> KindProfile:
-    """Return the times of the ops, scaled to the whole module."""
     num_ops = lowered.graph.num_ops
     time_s, spread_s = np.zeros(num_ops), np.zeros(num_ops)
     was_measured = np.zeros(num_ops, dtype=np.bool_)

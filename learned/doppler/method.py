@@ -211,7 +211,6 @@ class DopplerLearner(Learner):
                 simulator.reward.plan(simulator.best, memory["steps"].numpy())
 
     def _anything(self, count: int) -> Tensor:
-        """``[count, num_ops]`` no device in particular."""
         return torch.full((count, self._num_ops), -1)
 
     def _went(self, played: Episodes) -> Tensor:

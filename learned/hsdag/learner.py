@@ -279,7 +279,6 @@ class HsdagLearner(Learner):
         return HsdagPolicy(num_features, self.environment.num_devices, num_nodes, self.params)
 
     def _draw_weights(self, generator: torch.Generator) -> None:
-        """Draw all weights anew."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (1,), generator=generator)))
             fresh = self._new_policy()

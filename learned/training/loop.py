@@ -247,7 +247,6 @@ class Training:
         self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
 
     def _placement(self, values: Tensor) -> NDArray[np.int64]:
-        """Return ``[num_ops]`` device indices that are some."""
         problem = self.environment.problem
         if values.dtype != torch.int64 or values.shape != (problem.graph.num_ops,):
             raise ValueError(f"a placement of shape {tuple(values.shape)} and type {values.dtype}")

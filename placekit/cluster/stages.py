@@ -268,7 +268,6 @@ _LOCKS: dict[str, Lock] = {}
 
 
 def _load(key: str, device: str, files: Mapping[str, bytes], inputs: list[NDArray[Any]]) -> None:
-    """Compile a stage in this worker."""
     try:
         with tempfile.TemporaryDirectory(prefix="placekit-") as folder:
             for name, content in files.items():

@@ -93,7 +93,6 @@ def write_annotated(
 
 
 def _weights(files: Sequence[Path]) -> dict[str, str]:
-    """Return the files with weights by kind."""
     return {f"weights{f' {at}' * (at > 0)}": str(file) for at, file in enumerate(files)}
 
 

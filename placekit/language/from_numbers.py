@@ -111,7 +111,6 @@ def describe_decoder(model: Decoder, precision: str = "f16", name: str = "decode
 
 
 def _add_block(parts: _Parts, path: str, names: Mapping[str, str], state: str) -> str:
-    """Add a block and return its last part."""
     model, hidden = parts.model, parts.model.hidden
     wide = model.query_width + 2 * model.kv_width
     source = parts.norm(f"{path}.{names['norm_1']}", state)

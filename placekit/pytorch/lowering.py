@@ -174,7 +174,6 @@ class Lowered:
         return op
 
     def _graph(self) -> OpGraph:
-        """Return the graph."""
         readers = [list(self._readers[name]) for name in self.tensor_names]
         tensors = [self.program.tensors[name] for name in self.tensor_names]
         return OpGraph(

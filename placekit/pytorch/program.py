@@ -189,7 +189,6 @@ def _call(node: torch.fx.Node, made: Sequence[tuple[str, int, Any]]) -> TorchNod
 
 
 def _target(target: Any) -> str:
-    """Return the name of an operator."""
     import torch
 
     if isinstance(target, torch._ops.HigherOrderOperator):
@@ -198,7 +197,6 @@ def _target(target: Any) -> str:
 
 
 def _module(node: torch.fx.Node) -> str:
-    """Return the path of the module that a node belongs to."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return str(stack[-1][0]) if stack else ""
 

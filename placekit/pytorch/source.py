@@ -171,7 +171,6 @@ def _source(
     *,
     is_file: bool = False,
 ) -> TorchSource:
-    """Return the op graph of a program; see the module docstring."""
     given = {name: tuple(int(dim) for dim in shape) for name, shape in (shapes or {}).items()}
     program = program_of(exported, name, given)
     lowered = Lowered(program, where)

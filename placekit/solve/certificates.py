@@ -25,7 +25,6 @@ def _columns(rows: Iterable[tuple[Any, ...]], *names: str) -> dict[str, list[Any
 
 
 def _rows(data: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
-    """Return the rows that `_columns` wrote."""
     return tuple(zip(*(data[name] for name in names), strict=True))
 
 

@@ -234,7 +234,6 @@ def answer_first(name: str, run: Run) -> None:
 
 
 def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:
-    """Return a class of the table, imported if need be."""
     if plugin is not None:
         return load_class(plugin, "method", _check)  # type: ignore[no-any-return]  # checked
     if isinstance(target, type):

@@ -151,7 +151,6 @@ class BaseResult:
 
     @staticmethod
     def _evidence_of(data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that `_evidence` wrote."""
         same = ("method", "objective", "lower_bound", "bound_name", "runtime_s", "evaluations", "seed", "info")
         return {name: data[name] for name in same} | {
             "problem_name": data["model"],

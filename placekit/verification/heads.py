@@ -51,7 +51,6 @@ def around(exact: ExactProblem) -> tuple[_Heads, _Heads]:
 
 
 def _costs(exact: ExactProblem, places: list[int]) -> _Costs:
-    """Return the ticks of every edge, by its two devices."""
     found: _Costs = {}
     for t, u in enumerate(exact.producer):
         for v in set(exact.readers[t]):
@@ -97,7 +96,6 @@ def _plain_heads(exact: ExactProblem, places: list[int], order: list[int], costs
 
 
 def _heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Costs) -> _Heads:
-    """Return the heads of the module docstring."""
     homes, before, group = _homes(exact, places), _before(exact, costs), exact.group_of
     rank = {op: at for at, op in enumerate(order)}
     ancestors: list[set[int]] = [set() for _ in order]

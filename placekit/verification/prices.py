@@ -271,7 +271,6 @@ def _touched_by_all(exact: ExactProblem, net: PricedNet) -> set[int]:
 
 
 def _memory_unit(exact: ExactProblem) -> Fraction:
-    """Return bytes per unit of memory."""
     for bytes_of_op, whole in zip(exact.problem.costs.op_memory_bytes.tolist(), exact.memory, strict=True):
         if whole:
             return Fraction(bytes_of_op) / whole

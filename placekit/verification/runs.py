@@ -104,7 +104,6 @@ class RunProgram:
         return -(-size >> self.shift) if self.rounds_up else size >> self.shift
 
     def _units(self, ticks: int) -> int:
-        """Return ticks in units, rounded; no more than `never`."""
         if self.most is None:
             return 0
         top, bottom = ticks * self.limit * self.most.denominator, self.most.numerator

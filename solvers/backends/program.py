@@ -183,7 +183,6 @@ class Program:
         )
 
     def _matrix(self, first: int) -> csr_array:
-        """Return the rows from the first on."""
         begin = self._starts[first]
         entries = np.array(self._value[begin:]), np.array(self._index[begin:], dtype=np.int64)
         starts = np.array(self._starts[first:]) - begin

@@ -95,7 +95,6 @@ def _percent(share: float) -> str:
 
 
 def _run_stage(run: Run, stage: Turn, line: dict[str, Any]) -> StopReason:
-    """Let a stage work, and return why it ended."""
     objective = run.problem.objective.name
     method = get_method(stage.method, stage.params, objective)
     if stage.contiguity is not None and stage.contiguity is not run.problem.contiguity:

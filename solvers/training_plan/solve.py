@@ -106,7 +106,6 @@ def solve_plan(
 
 
 def _sign(run: PlanRun, method: str, reason: StopReason) -> PlanResult:
-    """Return the result of a run."""
     problem = run.problem
     loads: tuple[StageLoad, ...] = ()
     names: tuple[str, ...] = ()

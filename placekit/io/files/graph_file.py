@@ -71,7 +71,6 @@ def read_graph(path: str | Path) -> Problem:
 
 
 def _digraph(path: Path) -> networkx.DiGraph[Any]:
-    """Read the file with networkx."""
     import networkx as nx
 
     is_json = path.suffix.lower() == ".json"

@@ -58,7 +58,6 @@ def cached_description(parts: Mapping[str, Any], build: Callable[[], ModelDescri
 
 
 def _made(values: dict[str, Any]) -> ModelDescription | Block | Part:
-    """Return the object with these fields."""
     kind = ModelDescription if "blocks" in values else Block if "parts" in values else Part
     return kind(**{name: _tuples(value) for name, value in values.items()})
 

@@ -131,7 +131,6 @@ def _architecture(values: Mapping[str, Any]) -> str:
 
 
 def _config(path: Path, values: dict[str, Any], transformers: ModuleType) -> Any:
-    """Return the configuration as transformers' object."""
     model_type = values["model_type"]
     known = transformers.CONFIG_MAPPING
     if model_type in known:
@@ -146,7 +145,6 @@ def _config(path: Path, values: dict[str, Any], transformers: ModuleType) -> Any
 
 
 def _model_class(path: Path, config: Any, values: Mapping[str, Any]) -> Any:
-    """Return the class of the language model."""
     from transformers.models.auto import modeling_auto as auto
 
     wanted, kind = _architecture(values), config.model_type
@@ -178,7 +176,6 @@ def _require_layers(path: Path, text: Any) -> None:
 
 
 def _meta_model(path: Path, config: Any, values: Mapping[str, Any]) -> Any:
-    """Return the model on the meta device."""
     import torch
     from transformers import initialization
 
@@ -369,7 +366,6 @@ _TABLES = ("embed_tokens", "wte", "embed_in", "word_embeddings", "embeddings")
 
 
 def _is_tied(model: Any) -> bool:
-    """Return whether the head of a model is its embedding."""
     config = model.config.get_text_config(decoder=True)
     return bool(getattr(config, "tie_word_embeddings", False) or getattr(model.config, "tie_word_embeddings", False))
 

@@ -147,7 +147,6 @@ class Quantised:
             yield count, self.of_kind.get(kind, PLAIN) if rule is None else rule.packing
 
     def _rule(self, kind: str, names: Sequence[str]) -> Rule | None:
-        """Return the first rule that has one of `names`."""
         runs = set().union(*map(_runs, names))
         named = [at for run in runs for at in self._rule_of_plain.get(run, ()) if kind in self.rules[at].kinds]
         first = min(named, default=len(self.rules))

@@ -82,7 +82,6 @@ def _for_phase(told: Launch, phase: str) -> Launch:
 
 
 def _used(problem: Problem[Any], placement: Placement) -> list[Device]:
-    """Return the accelerators that hold ops."""
     held = set(placement.device_of_op.tolist())
     return [
         problem.platform.devices[member]

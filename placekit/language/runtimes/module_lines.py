@@ -128,7 +128,6 @@ def read_affinities(runtime: Runtime, launch: Launch, problem: Problem[Any]) -> 
 
 
 def _map_of(launch: Launch) -> Mapping[str, Any]:
-    """Return the map of a launch."""
     values = assigned("\n".join(launch.code)) or {}
     found = next((value for value in values.values() if isinstance(value, dict)), None)
     if not found:

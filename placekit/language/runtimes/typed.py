@@ -286,7 +286,6 @@ def _yaml(text: str) -> dict[str, Any]:
 
 
 def _library(text: str, values: Mapping[str, Any], runtimes: list[Runtime], wanted: str | None) -> Launch:
-    """Return the launch of lines of Python."""
     is_cards = all(type(value) is int or str(value).split(":")[0] in ("cpu", "cuda", "disk")
                    for value in (values.get("") or {"": ""}).values())  # fmt: skip
     names = {name or ("device_map" if is_cards else "affinities") for name in values}

@@ -233,7 +233,6 @@ def compile_openvino_plan(plan: StagePlan, core: openvino.Core | None = None) ->
 
 
 def _is_only_stage(plan: StagePlan, members: Sequence[Device]) -> bool:
-    """Return whether a team runs one stage only."""
     return [each.members for each in plan.stages].count(tuple(members)) == 1
 
 

@@ -133,7 +133,6 @@ def bound_makespan(
 
 
 def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
-    """Solve the segments between cuts, if there are any."""
     solve = partial(solve_makespan, workers=workers, in_series=False)
     solve_in_series(proof.run, proof.tasks, solve, proof.keep, proof.seconds(SERIES))
 

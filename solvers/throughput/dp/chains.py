@@ -94,7 +94,6 @@ class ChainSearch:
             share *= 4
 
     def _first_load(self, chain: Chain) -> float:
-        """Return the largest first-pass load of the blocks of a chain."""
         instance = self.instance
         pins = np.repeat(np.arange(len(instance.net_offsets) - 1), np.diff(instance.net_offsets))
         sizes = np.diff(instance.net_offsets)
@@ -214,7 +213,6 @@ class ChainSearch:
         return True
 
     def _trace_back(self, state: tuple[int, ...], reached: Mapping[tuple[int, ...], Reached]) -> Chain:
-        """Follow the parents from the full ideal to the empty one."""
         chain: Chain = []
         ideal = self.ideals.full
         while any(state):
