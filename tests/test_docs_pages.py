@@ -38,7 +38,6 @@ def blocks(page: str) -> list[tuple[str, str]]:
         "pytorch.md",
         "language_models.md",
         "concepts/memory.md",
-        "concepts/links.md",
     ],
 )
 def test_snippets_print_what_stands_below_them(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
