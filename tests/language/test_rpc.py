@@ -7,11 +7,15 @@ import pytest
 from serving_plans import launch_of
 
 import placekit as pk
+from placekit.cost_models.sheets.device_table import get_spec
 from placekit.language.decoder import Decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.language.graph import model_step
+from placekit.language.planning.given import Split, given_report
 from placekit.language.runtimes.llama.rpc import GIGABIT, as_one_machine
-from placekit.language.serving import Phase
+from placekit.language.runtimes.llama.server_steps import HEAD_BYTES, with_server_steps
+from placekit.language.serving import Phase, Serving
+from placekit.language.task import decoder_task
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, DirectLink, Platform
 
@@ -107,3 +111,34 @@ def test_addresses_without_nodes() -> None:
     assert seen.links["rtx4090"] == GIGABIT
     with pytest.raises(InvalidProblemError, match=r"device 'RPC1' is on another machine.*call it RPC\[HOST:50052\]"):
         as_one_machine(Platform((Device("h", "cpu", is_host=True), Device("RPC1", "rtx4090"))))
+
+
+def test_a_step_takes_messages_and_bytes_per_server() -> None:
+    """Against their counts: 8 messages, states in 32 bits, the mask and the logits, twice the latency."""
+    link, message_s, context = pk.Link(2e-3, 1e8), 5e-5, 256
+    described = describe_decoder(Decoder(BLOCKS, 64, 128, 500, heads=4))
+    devices = (Device("cpu", "cpu", is_host=True), *(Device(f"RPC[far:{at}]", f"far{at}") for at in (1, 2)))
+    specs = {kind: get_spec("cpu-8core-f32") for kind in ("cpu", "far1", "far2")}
+    platform = as_one_machine(Platform(devices, links={"far1": link, "far2": link}))
+    served = Serving(0, 100, context=context)
+    task = decoder_task(described, served, platform, lambda graph: pk.Analytic(specs).cost_table(graph, platform))
+    computed_s = given_report(task, Split(BLOCKS, (0, 0), has_head_on_host=True)).time_per_token_s
+    state, mask = 64 * 4, context * 2
+    sent = 8 * HEAD_BYTES + mask + 20
+    for split, servers in ((Split(0, (BLOCKS, 0)), 1), (Split(0, (2, BLOCKS - 2)), 2)):
+        per_token_s = given_report(with_server_steps(task, message_s), split).time_per_token_s
+        # the first state goes out to the first server; then every state comes back and goes on; the logits come back
+        moved = (2 * servers - 1) * state + servers * sent + 500 * 4
+        told = servers * (8 * message_s + 2 * link.latency_s) + moved / link.bandwidth_bytes_per_s
+        assert computed_s is not None
+        assert per_token_s == pytest.approx(computed_s + told, rel=1e-9)
+
+
+def test_without_servers_nothing_is_added() -> None:
+    """The same task."""
+    platform = Platform((Device("cpu", "cpu", is_host=True), Device("a", "l4")))
+    costs = pk.Analytic({"cpu": get_spec("cpu-8core-f32"), "l4": get_spec("l4")})
+    described = describe_decoder(Decoder(BLOCKS, 64, 128, 500, heads=4))
+    platform = costs.with_links(platform)
+    task = decoder_task(described, Serving(8, 8), platform, lambda graph: costs.cost_table(graph, platform))
+    assert with_server_steps(task) is task

@@ -9,6 +9,10 @@ the arithmetic and y of the memory a test takes
 for the n steps of a phase, arithmetic :math:`c_i`, traffic :math:`m_i` and launch :math:`o_i` of every op at the rates
 of the device so far, and the rest (links, the host). T falls in x and in y: bisection finds each for the other fixed,
 and a few rounds find both, as a generated token hardly depends on x.
+
+A measurement of a split over llama.cpp's RPC servers sets what a message to a server takes. The messages of one server
+are in the measurement of that server alone, and count there: a split of n servers has those of n - 1 more. So rates and
+messages are found in turns, which converges as T is nearly linear in both.
 """
 
 from __future__ import annotations
@@ -32,7 +36,10 @@ from placekit.language.description import ModelDescription
 from placekit.language.gguf.from_gguf import read_gguf
 from placekit.language.planning.given import Split, given_placement
 from placekit.language.report import serving_report
+from placekit.language.runtimes import get_runtime
 from placekit.language.runtimes.device_names import ADDRESS, buffer_names
+from placekit.language.runtimes.llama.server_steps import MESSAGE_S, MESSAGES, with_server_steps
+from placekit.language.runtimes.record import Launch
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm, decoder_task
 from placekit.model.errors import InvalidProblemError, UnknownNameError
@@ -41,6 +48,7 @@ from placekit.model.sizes import format_bytes
 
 _CACHES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "q8_0": "int8", "q4_0": "int4"}
 _ROUNDS, _HALVINGS, _WIDEST = 60, 120, 1e9
+_SECANTS, _EXACT_S = 8, 1e-9
 _FREE = 1e30
 """Rate at which work takes no time."""
 _SAME_SIZE, _SAME_COUNT = 0.10, 0.01
@@ -62,6 +70,7 @@ class BenchRow(BaseModel):
     n_gpu_layers: int = -1
     n_cpu_moe: int = 0
     devices: str = "auto"
+    tensor_split: str = "0.00"
     tensor_buft_overrides: str = "none"
     n_prompt: int = Field(ge=0)
     n_gen: int = Field(ge=0)
@@ -73,6 +82,12 @@ class BenchRow(BaseModel):
         """True if the processor alone computed."""
         return not self.gpu_info or self.devices == "none" or self.n_gpu_layers == 0
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Addresses of the servers of a split over several; empty for one device, or other devices."""
+        named = tuple(self.gpu_info.split(", "))
+        return named if "/" in self.devices and all(":" in each for each in named) else ()
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -80,6 +95,7 @@ class Measured:
 
     costs: Analytic
     told: Mapping[str, str]  # words for the measurements of a device, by its kind
+    message_s: float = MESSAGE_S  # seconds of a message to a server of another machine
 
 
 class _File(BaseModel):
@@ -110,33 +126,79 @@ def with_measured(
     costs, machine
         Costs so far, and the devices, with links.
     given
-        Files of llama-bench; ``DEVICE=FILE`` where the file does not tell the device.
+        Files of llama-bench; ``DEVICE=FILE`` where the file does not tell the device. Those of a split over RPC
+        servers set what a message to a server takes.
     planned
         The model that is planned for; a measurement of another one needs its file.
 
     Raises
     ------
     InvalidProblemError
-        A split over several devices, a device that is not known, two measurements of one kind that differ, or a model
-        that is not known.
+        A split over several devices of one machine, a device or a model that is not known, or two measurements of one
+        kind that differ.
     """
     rows: dict[str, list[tuple[str, BenchRow]]] = {}
+    splits: list[tuple[str, BenchRow]] = []
     for each in given:
         name, has_name, path = each.partition("=") if not Path(each).exists() else ("", "", each)
         path = path if has_name else each
         for at, row in enumerate(read_bench(path)):
             where = f"{path}: test {at + 1} (n_prompt {row.n_prompt}, n_gen {row.n_gen})"
+            if row.servers and not has_name:
+                splits += [(where, row)] if row.n_gen and not row.n_prompt else []
+                continue
             kind = _measured_device(row, machine, name if has_name else None, where).kind
             rows.setdefault(kind, []).append((where, row))
-    specs, told = dict(costs.spec_of_kind(machine)), {}
+    measured = _rated(costs, machine, rows, planned, MESSAGE_S)
+    if not splits:
+        return measured
+    measured = _with_messages(measured, partial(_rated, costs, machine, rows, planned), lambda so_far: float(
+        np.mean([_longer_s(so_far, machine, where, row, planned) for where, row in splits])
+    ))  # fmt: skip
+    step = f"{1e3 * MESSAGES * measured.message_s:.2g} ms of messages per step"
+    told = {kind: f"{words}, {step}" if _is_remote(machine, kind) else words for kind, words in measured.told.items()}
+    return replace(measured, told=told)
+
+
+def _with_messages(
+    measured: Measured, rated: Callable[[float], Measured], longer_s: Callable[[Measured], float]
+) -> Measured:
+    """Return the rates with messages that take what splits say, found by secants; never less than nothing."""
+    before, error = measured, longer_s(measured)
+    measured = rated(max(before.message_s + error, 0.0))
+    for _ in range(_SECANTS):
+        change, left = measured.message_s - before.message_s, longer_s(measured)
+        if abs(left) < _EXACT_S or left == error:
+            break
+        message_s = max(measured.message_s - left * change / (left - error), 0.0)
+        before, error = measured, left
+        measured = rated(message_s)
+    return measured
+
+
+def _is_remote(machine: Platform, kind: str) -> bool:
+    return any(ADDRESS in device.properties for device in machine.devices if device.kind == kind)
+
+
+def _rated(
+    costs: Analytic,
+    machine: Platform,
+    rows: Mapping[str, Sequence[tuple[str, BenchRow]]],
+    planned: ModelDescription | None,
+    message_s: float,
+) -> Measured:
+    """Return the rates at which devices alone take what was measured, if a message to a server takes so long."""
+    specs = dict(costs.spec_of_kind(machine))
+    told: dict[str, str] = {}
     hosts = {device.kind for device in machine.devices if device.is_host}
     # hosts first: they look up embeddings for the others
     for kind, found in sorted(rows.items(), key=lambda each: each[0] not in hosts):
         prompt = _chosen([each for each in found if each[1].n_prompt and not each[1].n_gen], "n_prompt")
         generated = _chosen([each for each in found if each[1].n_gen and not each[1].n_prompt], "n_gen")
         chosen = {"prompt": prompt, "generated": generated}
+        so_far = Measured(replace(costs, specs=specs), told, message_s)
         tests = {
-            what: _Test.of(replace(costs, specs=specs), machine, kind, *each, _model_of(each[1], each[0], planned))
+            what: _Test.of(so_far, machine, kind, *each, _model_of(each[1], each[0], planned))
             for what, each in chosen.items()
             if each
         }
@@ -144,7 +206,48 @@ def with_measured(
             raise InvalidProblemError(f"{found[0][0]}: there is no test of prompts (pp) or of generation (tg) alone")
         specs[kind] = _as_measured(specs[kind], tests)
         told[kind] = ", ".join(f"{what} {test.row.avg_ts:.4g} tokens/s" for what, test in tests.items())
-    return Measured(replace(costs, specs=specs), told)
+    return Measured(replace(costs, specs=specs), told, message_s)
+
+
+def _longer_s(
+    measured: Measured, machine: Platform, where: str, row: BenchRow, planned: ModelDescription | None
+) -> float:
+    """Return by how many seconds messages to servers take longer than so far, as a measured split says."""
+    by_address = {device.properties.get(ADDRESS): device for device in machine.devices}
+    lacking = next((address for address in row.servers if address not in by_address), None)
+    if lacking is not None:
+        raise UnknownNameError(f"{where}: no device RPC[{lacking}]; devices are {', '.join(machine.device_names)}")
+    shares = row.tensor_split.split("/")
+    if len(shares) < len(row.servers) or not any(map(float, shares)):
+        raise InvalidProblemError(f"{where}: tensor_split {row.tensor_split}: give llama-bench the split, -ts 8/9")
+    model, hosts = _model_of(row, where, planned), [device for device in machine.devices if device.is_host]
+    platform = _unlimited(machine, [*hosts[:1], *(by_address[address] for address in row.servers)])
+    own = measured.costs.for_kinds(platform.kinds)
+    serving = Serving(0, row.n_gen, row.n_depth + row.n_gen)
+    task = decoder_task(
+        model, serving, platform, lambda graph: own.cost_table(graph, platform), form=_form(row, where)
+    )  # fmt: skip
+    runtime = get_runtime("llama.cpp")
+    arguments = {
+        "blocks": str(row.n_gpu_layers), "split": ",".join(shares), "servers": ",".join(row.servers),
+        "devices": ",".join(f"RPC{at}" for at in range(len(row.servers))),
+    }  # fmt: skip
+    told = tuple(word for name, value in arguments.items() for word in (runtime.options[name], value))
+    assert runtime.read is not None
+    placement = runtime.read(runtime, Launch(runtime, {}, told), task.problem).placement
+    per_token_s = serving_report(with_server_steps(task, measured.message_s), placement).time_per_token_s
+    assert per_token_s is not None
+    return (1 / row.avg_ts - per_token_s) / (MESSAGES * len(row.servers))
+
+
+def _unlimited(machine: Platform, devices: Sequence[Device]) -> Platform:
+    return machine.with_devices(dict.fromkeys(device.replace(memory_bytes=None) for device in devices))
+
+
+def _form(row: BenchRow, where: str) -> TaskForm:
+    if row.type_k not in _CACHES:
+        raise InvalidProblemError(f"{where}: type_k is {row.type_k}; it must be one of {', '.join(_CACHES)}")
+    return TaskForm(cache_precision=_CACHES[row.type_k])
 
 
 def _chosen(rows: Sequence[tuple[str, BenchRow]], length: str) -> tuple[str, BenchRow] | None:
@@ -207,26 +310,23 @@ class _Test:
 
     @classmethod
     def of(
-        cls, costs: Analytic, machine: Platform, kind: str, where: str, row: BenchRow, model: ModelDescription
+        cls, so_far: Measured, machine: Platform, kind: str, where: str, row: BenchRow, model: ModelDescription
     ) -> Self:
         """Return the test of a device of `kind`, which had all blocks of the model and its head."""
-        if row.type_k not in _CACHES:
-            raise InvalidProblemError(f"{where}: type_k is {row.type_k}; it must be one of {', '.join(_CACHES)}")
+        form = _form(row, where)
         first = next(each for each in machine.devices if each.kind == kind)
         host = next((each for each in machine.devices if each.is_host), first)
-        platform = machine.with_devices(
-            dict.fromkeys((host.replace(memory_bytes=None), first.replace(memory_bytes=None)))
-        )
+        platform = _unlimited(machine, (host, first))
         length = row.n_prompt or row.n_gen
         serving = Serving(row.n_prompt, row.n_gen, row.n_depth + length, chunk=row.n_ubatch)
-        spec_of_kind = costs.spec_of_kind(machine)
+        spec_of_kind = so_far.costs.spec_of_kind(machine)
         spec = spec_of_kind[kind]
 
         def task_with(changed: DeviceSpec) -> LanguageTask:
             specs = {each: spec_of_kind[each] for each in platform.kinds} | {kind: changed}
             return decoder_task(
                 model, serving, platform, lambda graph: Analytic(specs).cost_table(graph, platform),
-                form=TaskForm(cache_precision=_CACHES[row.type_k]),
+                form=form,
             )  # fmt: skip
 
         task, phase = task_with(spec), serving.phases[0]
@@ -240,7 +340,8 @@ class _Test:
 
         return cls(
             where, row, length / row.avg_ts,
-            serving_report(task, placement).request_s - float(seconds(spec).sum()),
+            serving_report(with_server_steps(task, so_far.message_s), placement).request_s
+            - float(seconds(spec).sum()),
             seconds(spec.scaled(memory=_FREE, overhead=0.0)),
             seconds(spec.scaled(arithmetic=_FREE, overhead=0.0)),
             seconds(spec.scaled(arithmetic=_FREE, memory=_FREE)),

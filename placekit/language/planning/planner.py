@@ -33,6 +33,7 @@ from placekit.language.report import ServingReport, serving_report
 from placekit.language.runtimes import DEFAULT_HEADROOM, get_runtime, loadable
 from placekit.language.runtimes.launch import launch_lines
 from placekit.language.runtimes.llama.rpc import as_one_machine
+from placekit.language.runtimes.llama.server_steps import with_server_steps
 from placekit.language.runtimes.machine_order import startable
 from placekit.language.runtimes.record import Runtime
 from placekit.language.serving import Serving
@@ -316,6 +317,7 @@ class Planner:
         """Return the task, whose problem says what is served: exports need it."""
         task = self.model.task(self.rates.costs, self.wishes, serving, platform, form=form)
         task = task if self.kernels is None else with_kernel_times(task, self.kernels)
+        task = with_server_steps(task, self.rates.message_s)
         blocks = () if task.description is None else task.description.blocks
         cards = [device for device in self.machine.devices if not device.is_host]
         served = Served(
