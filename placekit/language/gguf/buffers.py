@@ -4,7 +4,7 @@ A graph is reserved for the largest micro-batch, u tokens with all their logits,
 a hidden state of u tokens, X for the widest part of a block (gate, up and their product), M for a mask of u tokens by
 the context in 16 bits and V for logits where the output is, a device takes
 
-=============================  ==========================================
+=============================  =======================================================
 card with the first block      max(X, V) + 4 E + M
 card behind others, or a host  max(X + 2 E + M, V + E)
 pipelined: the first card      max(X, V) + 16 E + 4 M
@@ -13,8 +13,8 @@ host with blocks or experts    max(X, V) + 5 E + M
 host with the embedding alone  4 E + M, pipelined 10 E + 4 M
 cache on the host: first card  max(X + 4 E + 4 K + 2 M, C + M + 5 E)
 cache on the host: others      max(X + E + 6 K, C + M + 4 E)
-cache on the host: the output  max(V + 4 E, 1.5 C + M + 3 E), if larger
-=============================  ==========================================
+with the output, if larger     max(V + 4 E, 1.5 C + M + 3 E), behind others V + 2 E
+=============================  =======================================================
 
 with K bytes for the keys and values that u tokens make in a block, and C for the whole cache of a block, which prompts
 copy to the card.
@@ -74,11 +74,12 @@ class Buffers:
     def of_card_without_cache(self, block_cache_bytes: float, *, is_first: bool, has_output: bool) -> float:
         """Return the buffer of a card where the host has the cache, of which prompts copy that of a block to it."""
         state, mask, made = self.state_bytes, self.mask_bytes, self.key_value_bytes
+        states = 4 if is_first else 2  # that live beside the logits
         if is_first:
             size = max(self.block_bytes + 4 * state + 4 * made + 2 * mask, block_cache_bytes + mask + 5 * state)
         else:
             size = max(self.block_bytes + state + 6 * made, block_cache_bytes + mask + 4 * state)
-        of_output = max(self.logit_bytes + 4 * state, 1.5 * block_cache_bytes + mask + 3 * state)
+        of_output = max(self.logit_bytes + states * state, 1.5 * block_cache_bytes + mask + 3 * state)
         return max(size, of_output) if has_output else size
 
     def of_host(self, *, has_work: bool, has_output: bool, is_pipelined: bool) -> float:
