@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from placekit.cost_models.sheets.cards import GENERAL, LLAMA_CPP, SERVERS, get_card, get_processor, parse_ram
@@ -33,6 +35,14 @@ def test_a_card_with_matrix_units() -> None:
     assert server.dense_flops_per_s == pytest.approx(0.78 * 165.2e12)
     assert (server.int8_speed, server.f32_speed) == pytest.approx((660.6 / 165.2, 82.58 / 165.2))
     assert (server.op_overhead_s, server.link) == (1e-6, Link(30e-6, 0.65 * 31.5e9))
+
+
+def test_matrix_units_are_known_by_their_rate() -> None:
+    """Packed numbers alone are twice as fast as plain ones; matrix units at least four times."""
+    card = get_card("RTX 3090")
+    for factor, has_units in ((2.0, False), (3.0, False), (4.0, True), (8.0, True)):
+        packed = replace(card, f16_sum16_flops_per_s=factor * card.f32_flops_per_s)
+        assert packed.has_matrix_units == has_units
 
 
 def test_a_card_without_matrix_units_that_shares_memory() -> None:

@@ -31,6 +31,8 @@ def test_some_memory_stays_free() -> None:
             leave_free(platform, wrong)
     with pytest.raises(InvalidProblemError, match="--memory-headroom is '1 GiB'; device 'c' has 1 GiB"):
         leave_free(platform, "1 GiB")
+    one_byte_more = Platform((Device("a", "x", memory_bytes=GIB + 1),))
+    assert [device.memory_bytes for device in leave_free(one_byte_more, "1 GiB").devices] == [1]
 
 
 def test_memory_of_data_sheets(caplog: pytest.LogCaptureFixture) -> None:

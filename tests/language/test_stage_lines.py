@@ -175,6 +175,25 @@ def test_lines_of_machines_need_the_machines(runtime: str) -> None:
         read(lines, rack(a=2))
 
 
+def test_lines_of_one_plan_differ_in_their_machine_alone() -> None:
+    """In any order; what all machines have in their environment is said once."""
+    platform = rack(a=2, b=2)
+    lines = [
+        f"CUDA_VISIBLE_DEVICES=1 NCCL_DEBUG={level} sglang serve --model-path x --pp-size {stages} --nnodes 2 "
+        f"--node-rank {rank} --dist-init-addr a:5000  # on {node}"
+        for rank, node, stages, level in ((1, "b", 2, "INFO"), (0, "a", 2, "INFO"), (1, "b", 3, "INFO"))
+    ]
+    launch, model = parse_line("\n".join(lines[:2]), RUNTIMES.values(), None)
+    assert model == "x"
+    assert launch.environment == {"CUDA_VISIBLE_DEVICES": "1", "NCCL_DEBUG": "INFO"}
+    assert [(start.node, dict(start.environment)) for start in launch.starts] == [("a", {}), ("b", {})]
+    assert blocks_of(read("\n".join(lines[:2]), platform)) == [("a.1", 3), ("b.1", 3)]
+    with pytest.raises(InvalidProblemError, match="the lines differ in more than their machine: options are --pp-size"):
+        read("\n".join(lines[1:]), platform)
+    with pytest.raises(InvalidProblemError, match=r"the line cannot be split into words: No escaped character"):
+        read("vllm serve x \\", platform)
+
+
 def test_replicas_on_several_machines_are_started_one_by_one() -> None:
     """A server on two machines is one pipeline."""
     with pytest.raises(UnsupportedProblemError, match="vllm: replicas on several machines are started one by one"):
