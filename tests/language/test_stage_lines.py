@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,6 +145,25 @@ def test_lines_that_have_no_plan(line: str, words: str) -> None:
     with pytest.raises(PlacekitError) as caught:
         read(line)
     assert words in str(caught.value)
+
+
+def test_settings_that_are_no_names_with_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list is refused, and so is what only PyYAML reads where it is not installed."""
+    path = tmp_path / "a.yaml"
+    line = f"trtllm-serve x --pp_size 2 --extra_llm_api_options {path}"
+    path.write_text("pp_partition:\n- 1\n- 5\n")
+    assert blocks_of(read(line)) == [("gpu.0", 1), ("gpu.1", 5)]
+    path.write_text("- 1\n- 5\n")
+    with pytest.raises(PlacekitError, match="the settings of tensorrt-llm cannot be read: there are no names with"):
+        read(line)
+    path.write_text("pp_partition:\n- 1\n- 5\n")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(
+        PlacekitError, match="the settings of tensorrt-llm cannot be read: it takes PyYAML: pip install"
+    ):
+        read(line)
+    path.write_text("pp_partition: [2, 4]\n\nmax_batch_size: 8\n")
+    assert blocks_of(read(line)) == [("gpu.0", 2), ("gpu.1", 4)]
 
 
 def rack(**cards: int) -> Platform:
