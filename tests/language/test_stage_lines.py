@@ -147,6 +147,13 @@ def test_lines_that_have_no_plan(line: str, words: str) -> None:
     assert words in str(caught.value)
 
 
+def test_layers_that_no_device_has() -> None:
+    """Six blocks and the output are seven layers; a platform without a host has no place for what stays behind."""
+    assert blocks_of(read("llama-server -m x -ngl 7", pk.Platform.of(gpu=1))) == [("gpu.0", 6)]
+    with pytest.raises(InvalidProblemError, match="--n-gpu-layers 3 leaves 4 layers to a host; the platform has none"):
+        read("llama-server -m x -ngl 3", pk.Platform.of(gpu=1))
+
+
 def test_settings_that_are_no_names_with_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list is refused, and so is what only PyYAML reads where it is not installed."""
     path = tmp_path / "a.yaml"
