@@ -12,6 +12,8 @@ from records import thawed
 import placekit as pk
 import placekit.language
 from placekit.language.decoder import BITS, Decoder, bits_of, get_decoder
+from placekit.language.graph import tokens_cached, tokens_seen
+from placekit.language.planning.context import CONTEXT_STEP, room_for_context
 from placekit.language.precision import PRECISIONS, precision_of, split_precisions
 from placekit.language.serving import MAX_TOKENS, Phase, Serving, parse_phases
 from placekit.language.task import LanguageTask, TaskForm, alive_bytes, decoder_task, join_labels, less_memory
@@ -127,7 +129,10 @@ def test_contexts_of_servings() -> None:
     assert (plain.context, plain.has_own_context) == (33, False)
     assert (longer.context, longer.has_own_context) == (100, True)
     assert longer.filled.depth == 70
-    assert Serving(10, 20, context=30).context == 30
+    same = Serving(10, 20, context=30)
+    assert same == Serving(10, 20)  # however its context came about
+    assert repr(same) == repr(Serving(10, 20))
+    assert (same.has_own_context, Serving(10, 20).has_own_context) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -269,6 +274,31 @@ def test_what_the_host_may_hold_has_a_name() -> None:
     """Experts where there are some."""
     assert task_of().hosted_layers == "feed-forward layers"
     assert task_of(replace(SMALL, experts=4, experts_per_token=2)).hosted_layers == "experts"
+
+
+@pytest.mark.parametrize("window", [1, 3, 8, 30, 1000])
+@pytest.mark.parametrize(("count", "tokens", "start"), [(1, 7, 0), (3, 4, 0), (3, 4, 5), (20, 1, 6), (5, 2, 40)])
+def test_tokens_within_a_window(count: int, tokens: int, start: int, window: int) -> None:
+    """Token by token, and step by step: the mean of what is seen, and of what is read from the cache."""
+    phase = Phase("decode", count, tokens, start + (count - 1) * tokens / 2)
+    seen = [min(start + at + 1, window) for at in range(count * tokens)]
+    cached = [min(start + at * tokens, window) for at in range(count)]
+    assert tokens_seen(phase, window) == pytest.approx(np.mean(seen))
+    assert tokens_cached(phase, window) == pytest.approx(np.mean(cached))
+    assert tokens_seen(phase) == pytest.approx(np.mean([start + at + 1 for at in range(count * tokens)]))
+    assert tokens_cached(phase) == phase.past
+
+
+def test_the_context_that_a_plan_has_room_for() -> None:
+    """What a card has beside weights and activations, in tokens of the cache, down to whole steps."""
+    card = pk.Platform.of(l4=1, memory_bytes={"l4": 2.0**31})
+    plan = pk.plan_serving(SMALL, card, wishes=pk.Wishes(serving=Serving(64, 16), compares=False)).plan
+    assert plan.report is not None
+    (memory,) = plan.report.memory
+    assert memory.limit_bytes is not None
+    left = memory.limit_bytes - memory.weight_bytes - memory.activation_bytes
+    tokens = int(left / (memory.cache_bytes / plan.task.serving.context))
+    assert room_for_context(plan) == tokens // CONTEXT_STEP * CONTEXT_STEP
 
 
 def test_labels_are_joined_through_either() -> None:
