@@ -12,8 +12,9 @@ from records import thawed
 import placekit as pk
 import placekit.language
 from placekit.language.decoder import BITS, Decoder, bits_of, get_decoder
+from placekit.language.gguf.buffers import CONTEXT_STEP
 from placekit.language.graph import tokens_cached, tokens_seen
-from placekit.language.planning.context import CONTEXT_STEP, room_for_context
+from placekit.language.planning.context import room_for_context
 from placekit.language.precision import PRECISIONS, precision_of, split_precisions
 from placekit.language.serving import MAX_TOKENS, Phase, Serving, parse_phases
 from placekit.language.task import LanguageTask, TaskForm, alive_bytes, decoder_task, join_labels, less_memory

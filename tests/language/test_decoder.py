@@ -23,6 +23,17 @@ def test_parameters_are_the_published_ones(name: str) -> None:
     assert DECODERS[name].num_parameters == pytest.approx(KNOWN[name], rel=2e-3)
 
 
+def test_parameters_are_the_published_ones_to_the_last() -> None:
+    """Of models whose modules have no biases: what their published tensors add up to."""
+    published = {
+        "llama3-8b": 8_030_261_248,
+        "llama3-70b": 70_553_706_496,
+        "mistral-7b": 7_241_732_096,
+        "mixtral-8x7b": 46_702_792_704,
+    }
+    assert {name: DECODERS[name].num_parameters for name in published} == published
+
+
 def test_training_plans_count_as_ever() -> None:
     """A block of a training problem has 12 h^2 parameters: no grouped heads, two matrices of 4 h."""
     for shape in TRANSFORMERS.values():
