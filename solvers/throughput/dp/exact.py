@@ -2,8 +2,7 @@
 
 1. Start from the best chain over the prefixes of a few orders (:mod:`placekit.solvers.throughput.dp.linear`).
 2. Enumerate only the ideals inside the balance windows of that objective T
-   (:mod:`placekit.solvers.throughput.dp.instance`). If they are many, look for a chain through those with the
-   cheapest cuts first: a smaller T leaves fewer.
+   (:mod:`placekit.solvers.throughput.dp.instance`).
 3. Find the best chain below T through them. It is optimal; if there is none, nothing is below T.
 
 Where constants hang on the ops that read them, a relaxation comes first that does not enumerate them
@@ -50,10 +49,6 @@ MOST_LOST = 7e-10
 """Relative: what a bound may lose to its roundings beside the limit and still prove `OPTIMALITY_TOLERANCE`."""
 SAMPLED_PREFIXES = 1000
 """Prefixes of which the mean size of a cut is taken, to tell how much memory an ideal needs."""
-MANY_IDEALS = 10_000
-"""Ideals from which on a chain through the cheapest of them is looked for first: a lower objective leaves fewer."""
-WORTHWHILE = 2e-3
-"""Relative: how much better that chain must be for the ideals to be enumerated again."""
 FINEST_STEP = 1e-4
 """Relative: bisection for a bound ends when the targets are this close."""
 
@@ -62,7 +57,6 @@ class _Attempt(Enum):
     """Outcome of an attempt at a target."""
 
     FOUND = auto()
-    BETTER = auto()
     NONE = auto()
     TOO_MANY = auto()
     STOPPED = auto()
@@ -119,9 +113,6 @@ class ThroughputDp(Method):
             if reason is not None or outcome is _Attempt.STOPPED:
                 return reason or StopReason.FINISHED
             low_s = run.bound or 0.0
-            if outcome is _Attempt.BETTER:
-                target_s = run.objective or target_s
-                continue
             if outcome is _Attempt.TOO_MANY:
                 too_many_at_s = target_s
                 if not version.is_bound:
@@ -143,8 +134,6 @@ class ThroughputDp(Method):
         )
         if ideals is None:
             return _Attempt.TOO_MANY
-        if len(ideals.bits) > MANY_IDEALS and self._found_better(run, ideals):
-            return _Attempt.BETTER
         run.info["ideals"] = len(ideals.bits)
         floor_s = max(run.bound or 0.0, instance.least_s)
         found = ChainSearch(ideals, lambda: run.should_stop() is not None, floor_s).best()
@@ -163,16 +152,6 @@ class ThroughputDp(Method):
             tolerance = OPTIMALITY_TOLERANCE if lost_s <= MOST_LOST * value_s else SOLVER_TOLERANCE
             run.raise_bound(value_s - lost_s, "DP over ideals", tolerance=tolerance)
         return _Attempt.NONE if chain is None else _Attempt.FOUND
-
-    def _found_better(self, run: Run, ideals: IdealSet) -> bool:
-        """Look for a chain through the ideals with the cheapest cuts; tell whether it is better than the best known."""
-        few = ideals.cheapest(MANY_IDEALS // 4)
-        found = ChainSearch(few, lambda: run.should_stop() is not None).best()
-        if found is None or found[1] is None:
-            return False
-        before_s = run.objective
-        run.offer(few.instance.placement(found[1]))
-        return before_s is None or (run.objective is not None and run.objective < before_s * (1 - WORTHWHILE))
 
     def _max_ideals(self, instance: Instance) -> int:
         """Return how many ideals fit into the memory: bits and cut lists twice, sums, and a value per state."""

@@ -14,8 +14,6 @@ from placekit.arrays import csr_lists
 from placekit.solvers.throughput.dp.instance import Instance, unpack
 from placekit.solvers.throughput.dp.kernels import IdealTree, TreeWalk, cut_of_prefixes, enumerate_ideals
 
-IDEALS_PER_SHARE = 30
-"""Ideals with cheap cuts that are taken of each share of the work."""
 CELLS_AT_ONCE = 1 << 20
 """Memberships of classes and nets in ideals that are unpacked at once: a few megabytes."""
 NODES_PER_CALL = 10_000_000
@@ -139,16 +137,6 @@ class IdealSet:
         if cut.size:
             cut_of_prefixes(ends, instance.net_offsets, pins, offsets, cut[0], cut[1])
         return cls(instance, bits, values, offsets, cut[0], cut[1])
-
-    def cheapest(self, most: int) -> IdealSet:
-        """Return about `most` of the ideals: those with the cheapest cuts of every share of the work, and both ends."""
-        num_shares = max(1, most // IDEALS_PER_SHARE)
-        share = (self.work / max(float(self.work[self.full]), 1e-300) * num_shares).astype(np.int64)
-        cut = self.cut_times.sum(axis=1).max(axis=0)
-        best_first = np.lexsort((cut, share))
-        place = np.arange(len(share)) - np.searchsorted(share[best_first], share[best_first])
-        chosen = np.unique(np.append(best_first[place < IDEALS_PER_SHARE], [self.empty, self.full]))
-        return self._described(self.instance, self.bits[chosen])
 
     def candidates(self, state: tuple[int, ...]) -> NDArray[np.int64]:
         """Return the ideals that `state` can stand at, by rising work."""
