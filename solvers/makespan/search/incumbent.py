@@ -32,6 +32,8 @@ STRETCH_STEPS = 300
 """Proposals per op of a stretch at most."""
 STRETCH_HOT = (0.01, 0.03, 0.1)
 """First temperatures in a stretch, in units of the time from its beginning to its end."""
+JUDGE_EVERY = 20.0
+"""Seconds of a sweep between two judgements, in units of what a judgement took: with 50,000 ops that of a stretch."""
 CHUNK = 2_000_000
 """Ops and edges visited between two looks at the clock, at most: some hundredths of a second."""
 
@@ -131,6 +133,7 @@ def sweep(best: Best, flat: SequenceProblem, num_steps: int) -> None:
     # a copy: the walk is loaded again whenever a stretch improves
     device, sequence = walk.device.copy(), walk.sequence.copy()
     load(flat, walk, device, sequence)
+    next_s = run.elapsed_s
     for begin, end in pairwise(bounds):
         if run.should_stop() is not None:
             break
@@ -148,5 +151,8 @@ def sweep(best: Best, flat: SequenceProblem, num_steps: int) -> None:
         if min(_annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
             device[part.ops], sequence[begin:end] = part_device, part.ops[part_sequence]
             best.consider(device, sequence)
-            best.offer()
+            if run.elapsed_s >= next_s:
+                judged_s = run.elapsed_s
+                best.offer()
+                next_s = run.elapsed_s + JUDGE_EVERY * (run.elapsed_s - judged_s)
     best.offer()
