@@ -26,6 +26,8 @@ QUICK_S = 1.0
 """Seconds that all of them together may take."""
 QUICK_SHARE = 0.1
 """Share of the time left that they may take."""
+STAGES_S = 1e-5
+"""Seconds per class that the bound of contiguous stages takes; without so many it is left out."""
 CHOICES_UP_TO = 50_000
 """Classes times devices up to which the program is built and solved in that time."""
 EDGES_UP_TO = 50_000
@@ -44,8 +46,8 @@ def raise_quick_bounds(run: Run) -> None:
 def _of_throughput(run: Run[Throughput]) -> None:
     from placekit.solvers.throughput.bounds.stages import contiguous_stages
 
-    with wanted_until(run.should_stop):
-        stages_s = contiguous_stages(run.problem)
+    needed_s = QUICK_SHARE * STAGES_S * run.problem.num_classes
+    stages_s = contiguous_stages(run.problem) if (run.remaining_s or 0.0) >= needed_s else None
     if stages_s is not None:
         run.raise_bound(stages_s, "contiguous stages")
     _raise_shared_work(run, run.problem)

@@ -56,12 +56,12 @@ def contiguous_stages(problem: Problem[Throughput]) -> float | None:
     if problem.contiguity is not Contiguity.ACYCLIC or problem.objective.teams != "off":
         return None
     machines = machines_of(problem)
-    if not machines.has_home or not 0 < machines.num_classes <= MAX_CLASSES:
-        return None
+    if not machines.has_home or not 0 < machines.num_classes <= MAX_CLASSES or not is_wanted():
+        return None  # from here on without a look at the clock: a busy machine gets the same bound
     order, stuck = topological_order(machines.num_classes, machines.contraction.senders, machines.contraction.receivers)
-    covered = None if len(stuck) else _common_ancestors(machines.contraction, order)
-    if covered is None:
+    if len(stuck):
         return None
+    covered = _common_ancestors(machines.contraction, order)
     time_s = np.where(machines.allowed, machines.time_s.sum(axis=2), np.inf)[order]
     paths = _Paths.of(time_s, covered, machines.count)
     known = np.where(np.isfinite(time_s), time_s, 0.0)
@@ -72,8 +72,6 @@ def contiguous_stages(problem: Problem[Throughput]) -> float | None:
         return None
     best_s = 0.0
     for number in range(ROUNDS):
-        if not is_wanted():
-            break
         # those of all devices add up to a little less than 1
         weight = weight / (weight @ machines.count) * (1 - 1e-14)
         found_s, load_s = paths.shortest(weight)
@@ -87,8 +85,8 @@ def contiguous_stages(problem: Problem[Throughput]) -> float | None:
     return best_s or None
 
 
-def _common_ancestors(contraction: Contraction[Throughput], order: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """``[C]`` for every class by its number in `order` an :math:`A_v`; None if the solve has to end."""
+def _common_ancestors(contraction: Contraction[Throughput], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``[C]`` for every class by its number in `order` an :math:`A_v`."""
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.arange(len(order))
     lists = csr_lists(number[contraction.receivers], number[contraction.senders], len(order))
@@ -97,8 +95,6 @@ def _common_ancestors(contraction: Contraction[Throughput], order: NDArray[np.in
     covered = [0] * len(order)
     beyond = [0] * len(order)  # bit i: the class numbered A + i is an ancestor
     for v in range(len(order)):
-        if not v % 4096 and not is_wanted():
-            return None
         before = senders[first[v] : first[v + 1]]
         if not before:
             continue
