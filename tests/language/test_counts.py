@@ -14,7 +14,7 @@ import placekit.language
 from placekit.language.decoder import BITS, Decoder, bits_of, get_decoder
 from placekit.language.gguf.buffers import CONTEXT_STEP
 from placekit.language.graph import tokens_cached, tokens_seen
-from placekit.language.planning.context import room_for_context
+from placekit.language.planning.context import ContextPoint, room_for_context
 from placekit.language.precision import PRECISIONS, precision_of, split_precisions
 from placekit.language.serving import MAX_TOKENS, Phase, Serving, parse_phases
 from placekit.language.task import LanguageTask, TaskForm, alive_bytes, decoder_task, join_labels, less_memory
@@ -300,6 +300,7 @@ def test_the_context_that_a_plan_has_room_for() -> None:
     left = memory.limit_bytes - memory.weight_bytes - memory.activation_bytes
     tokens = int(left / (memory.cache_bytes / plan.task.serving.context))
     assert room_for_context(plan) == tokens // CONTEXT_STEP * CONTEXT_STEP
+    assert ContextPoint(80, plan) == ContextPoint(context=80, plan=plan)
 
 
 def test_labels_are_joined_through_either() -> None:
