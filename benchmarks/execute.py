@@ -26,7 +26,7 @@ from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.runtime.timing.compare import PLACEMENT, PlacementTiming, time_placement
-from placekit.runtime.timing.series import Estimate
+from placekit.runtime.timing.measurements import Estimate
 from placekit.runtime.timing.timing import Timing, TimingSettings
 from placekit.training.problem import TrainingProblem
 

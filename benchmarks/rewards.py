@@ -24,7 +24,7 @@ from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives.evaluate import evaluate
 from placekit.runtime.timing.contenders import Contender
-from placekit.runtime.timing.series import Series, Timings
+from placekit.runtime.timing.measurements import Measurements, Timings
 from placekit.runtime.timing.timed_process import Mode, TimedProcess
 from placekit.runtime.timing.timing import Timing, TimingSettings
 from placekit.solve.method import Method
@@ -94,7 +94,7 @@ class _OneBurst(Timing):
         mode: Mode = "latency" if settings.latency_s else "throughput"
         with TimedProcess(source, contender, seed=settings.seed, timeout_s=settings.timeout_s) as process:
             burst = process.burst(mode, settings.latency_s or settings.throughput_s)
-        series = Series(contender.name).with_round(0, {mode: burst}, 0.0)
+        series = Measurements(contender.name).with_round(0, {mode: burst}, 0.0)
         return Timings((series,), settings.max_foreign_load, perf_counter() - begun)
 
 

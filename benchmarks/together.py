@@ -20,8 +20,8 @@ from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.runtime.stages.plans import engine_named
-from placekit.runtime.timing.contenders import Contender, Executor, Placed, singles
-from placekit.runtime.timing.series import Estimate, Series
+from placekit.runtime.timing.contenders import Contender, Executor, PlacedContender, singles
+from placekit.runtime.timing.measurements import Estimate, Measurements
 from placekit.runtime.timing.timing import Timing, TimingSettings
 
 logger = logging.getLogger(__name__)
@@ -92,20 +92,22 @@ def _told(job: Job, executor: Executor, runs: Mapping[str, Sequence[Row]]) -> Ro
     return row | circumstances()
 
 
-def _placed(jobs: Sequence[Job], rows: Mapping[str, Row], problem: Problem, executor: Executor) -> list[Placed]:
+def _placed(
+    jobs: Sequence[Job], rows: Mapping[str, Row], problem: Problem, executor: Executor
+) -> list[PlacedContender]:
     """Return the placement of every job as a contender: one that several methods found is one contender."""
-    known: dict[tuple[bytes, str], Placed] = {}
+    known: dict[tuple[bytes, str], PlacedContender] = {}
     found = []
     for job in jobs:
         row = rows[job.case.address]
         devices, teams = np.asarray(row["device_of_op"], dtype=np.int64), row.get("team_of_device")
         placement = Placement.of(problem, devices, None, teams)
-        new = Placed(str(job.facts["label"]), placement, problem.platform, executor)
+        new = PlacedContender(str(job.facts["label"]), placement, problem.platform, executor)
         found.append(known.setdefault((devices.tobytes(), str(teams)), new))
     return found
 
 
-def _sample_s(series: Series, is_latency: bool) -> Estimate | None:
+def _sample_s(series: Measurements, is_latency: bool) -> Estimate | None:
     """Return the seconds of a sample: alone, or of a stream; None if that was not measured."""
     if is_latency or series.throughput is None:
         return series.latency

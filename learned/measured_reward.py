@@ -22,8 +22,8 @@ from placekit.learned.rewards import RewardStopped
 from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.runtime.timing.contenders import Executor, Placed, singles
-from placekit.runtime.timing.series import Estimate, Quantity, Series
+from placekit.runtime.timing.contenders import Executor, PlacedContender, singles
+from placekit.runtime.timing.measurements import Estimate, Measurements, Quantity
 from placekit.runtime.timing.splits import sample_s
 from placekit.runtime.timing.timing import Timing, TimingSettings
 from placekit.solve.stop import StopReason
@@ -217,7 +217,7 @@ class MeasuredReward:
         # what the comparison is about comes first: it has run before, and has to
         chosen = [
             single_named.get(_key(row))
-            or Placed(f"placement {rank}", Placement.of(self.problem, row), platform, executor)
+            or PlacedContender(f"placement {rank}", Placement.of(self.problem, row), platform, executor)
             for rank, row in enumerate(rows, 1)
         ]
         others = [each for each in alone if each not in chosen]
@@ -268,7 +268,7 @@ class MeasuredReward:
         return self._known[key]
 
     def _measured(self, placement: Placement) -> float:
-        contender = Placed("placement", placement, self.problem.platform, self.executor)
+        contender = PlacedContender("placement", placement, self.problem.platform, self.executor)
         reason = self.should_stop()
         if reason is not None:
             raise RewardStopped(reason)
@@ -296,7 +296,7 @@ class MeasuredReward:
     def _gives_up(self) -> bool:
         return self.should_stop() is not None
 
-    def _sample_s(self, series: Series) -> float:
+    def _sample_s(self, series: Measurements) -> float:
         seconds = sample_s(series, self.executor)
         return np.inf if seconds is None else seconds
 

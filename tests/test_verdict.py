@@ -380,11 +380,11 @@ def measured(rates: dict[str, list[float]]) -> pk.Verdict:
 def timed(rates: dict[str, list[float]]) -> PlacementTiming:
     """Return a timing of the split of `TWO` with these samples per second."""
     from placekit.cost_models.measured.stage_costs import predict, stage_costs
-    from placekit.runtime.timing.series import Series, Timings
+    from placekit.runtime.timing.measurements import Measurements, Timings
 
-    def series(name: str, values: list[float]) -> Series:
+    def series(name: str, values: list[float]) -> Measurements:
         rounds = np.arange(len(values))
-        return Series(
+        return Measurements(
             name, np.full(3, 6 * MS), np.arange(3), np.array(values), rounds, np.zeros(len(values)),
             error=None if values else "it broke",
         )  # fmt: skip

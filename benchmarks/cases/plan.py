@@ -75,7 +75,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SuitePlan:
     """The jobs of a suite, without doubles, and a sentence for everything that was left out."""
 
     suite: Suite
@@ -83,7 +83,7 @@ class Plan:
     left_out: tuple[str, ...]
 
 
-def make_plan(suite: Suite, results: Path) -> Plan:
+def make_plan(suite: Suite, results: Path) -> SuitePlan:
     """Make the problems of a suite (or read those that an earlier run made), and list its cases.
 
     Left out are methods that are not installed, methods that do not support a problem, and parameter files that are
@@ -112,7 +112,7 @@ def make_plan(suite: Suite, results: Path) -> Plan:
     for reason in left_out:
         logger.info("left out: %s", reason)
     made = tuple(jobs.values())
-    return Plan(suite, _isolated(made) if suite.content.isolate else made, tuple(left_out))
+    return SuitePlan(suite, _isolated(made) if suite.content.isolate else made, tuple(left_out))
 
 
 def _isolated(jobs: tuple[Job, ...]) -> tuple[Job, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from placekit.benchmarks.cases.plan import Job, Plan, make_plan
+from placekit.benchmarks.cases.plan import Job, SuitePlan, make_plan
 from placekit.benchmarks.cases.suite import read_suite
 from placekit.benchmarks.cases.suite_schema import SuiteModel
 from placekit.benchmarks.execute import measure_jobs
@@ -183,7 +183,7 @@ def _is_to_do(row: dict[str, Any] | None, retry: bool) -> bool:
     return row is None or (retry and row["error"] is not None)
 
 
-def _announce(plan: Plan, jobs: list[Job], wanted: list[Job], store: Store) -> None:
+def _announce(plan: SuitePlan, jobs: list[Job], wanted: list[Job], store: Store) -> None:
     known = len(jobs) - len(wanted)
     print_line(
         f"{plan.suite.name}: {len(jobs)} cases, {known} already in {store.path}, at most {_at_most_s(wanted):.0f} s of "
@@ -206,7 +206,7 @@ def _at_most_s(jobs: list[Job]) -> float:
     return sum(job.case.at_most_s for job in jobs)
 
 
-def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, as_json: bool) -> None:
+def _tell_plan(jobs: list[Job], wanted: list[Job], plan: SuitePlan, workers: int, *, as_json: bool) -> None:
     """Print the cases that would run, and their longest time."""
     at_most_s = _at_most_s(wanted)
     if as_json:
@@ -269,7 +269,7 @@ def _measure(jobs: list[Job], store: Store, content: SuiteModel, *, retry: bool,
         print_line(f"measured {count} placements, rows in {store.measured_path}")
 
 
-def _finish(jobs: list[Job], plan: Plan, store: Store, *, as_json: bool) -> None:
+def _finish(jobs: list[Job], plan: SuitePlan, store: Store, *, as_json: bool) -> None:
     rows = store.rows()
     mine = [rows[job.case.address] for job in jobs if job.case.address in rows]
     failed = [row for row in mine if row["error"] is not None]

@@ -39,7 +39,7 @@ from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
 from placekit.runtime.timing.contenders import executor_named
-from placekit.runtime.timing.series import Timings
+from placekit.runtime.timing.measurements import Timings
 from placekit.runtime.timing.splits import measure_splits
 from placekit.runtime.timing.timing import Timing, TimingSettings
 
@@ -54,7 +54,7 @@ CacheOption = Annotated[bool, shared("Reuse cached measurements, and cache new o
 
 
 @dataclass(frozen=True)
-class MachineOptions:
+class SourceOptions:
     """Costs and shapes of a model, and the devices that run it."""
 
     costs: CostsOption = None
@@ -185,7 +185,7 @@ def _profile_report(
 def calibrate(
     model: ModelArgument,
     *,
-    asked: MachineOptions,
+    asked: SourceOptions,
     timing: TimingOptions,
     rounds: int = option(7, "Number of undisturbed rounds to measure, at least 3.", "N"),
     output: Path | None = output_option("Costs file (default STEM.costs.json); - for stdout."),

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from placekit.cli.commands.measure import (
     CacheOption,
     ClusterOption,
-    MachineOptions,
+    SourceOptions,
     TimingOptions,
     connected,
     flag_lines,
@@ -67,7 +67,7 @@ def time(
     model: ModelArgument,
     placement: PlacementArgument,
     *,
-    asked: MachineOptions,
+    asked: SourceOptions,
     timing: TimingOptions,
     against: ComparisonOptions,
     details: DetailsOption = False,

@@ -12,7 +12,7 @@ from placekit.cli.options import parse_pairs
 from placekit.cli.parameters import PLATFORM, option
 from placekit.cost_models.base import backend_of
 from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts, core_groups
-from placekit.cost_models.sheets.memory import leave_free
+from placekit.cost_models.sheets.sheet_memory import leave_free
 from placekit.io.files.detect import kind_of_file
 from placekit.io.files.placement_json import read_placement
 from placekit.io.files.platform_toml import parse_memory, read_platform

@@ -20,7 +20,7 @@ from placekit.cli.output.progress import StepBar
 from placekit.cli.output.render import fact_lines
 from placekit.cli.output.units import format_count
 from placekit.cli.parameters import PLATFORM, shared
-from placekit.cost_models.sheets.memory import warn_of_unlimited
+from placekit.cost_models.sheets.sheet_memory import warn_of_unlimited
 from placekit.io.files.costs_json import read_costs
 from placekit.io.files.detect import kind_of_file, problem_of_file
 from placekit.io.files.placed_model import placement_of

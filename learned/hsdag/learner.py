@@ -75,7 +75,7 @@ class Decisions(NamedTuple):
         return group[drawn], device[drawn]
 
 
-class Block(NamedTuple):
+class RolloutRows(NamedTuple):
     """Rows of a rollout that are compared with each other."""
 
     rows: slice  # which ones
@@ -104,7 +104,7 @@ class HsdagLearner(Learner):
         self._annealed_starts_over = self.annealed_over
         self.episode = 0
         self.starts = Starts(params.restart)
-        self._blocks: list[Block] = []
+        self._blocks: list[RolloutRows] = []
 
     def rollout(self, generator: torch.Generator) -> Rollout:
         """Play one episode: samples and swaps of every step and level."""
@@ -133,8 +133,8 @@ class HsdagLearner(Learner):
                 odds = level.log_probs[group, device] - level.log_probs[group, chosen[0][group]]
                 parts.append((samples, own, entropy(level.log_probs).repeat(len(chosen))))
                 parts.append((torch.arange(first_swap, first_swap + len(group)), odds, odds[:0]))  # samples have it
-                self._blocks.append(Block(slice(num_rows, first_swap), None))
-                self._blocks.append(Block(slice(first_swap, first_swap + len(group)), num_rows))
+                self._blocks.append(RolloutRows(slice(num_rows, first_swap), None))
+                self._blocks.append(RolloutRows(slice(first_swap, first_swap + len(group)), num_rows))
                 num_rows = first_swap + len(group)
             state = self.renewed(state, renewal)
         self.episode += 1

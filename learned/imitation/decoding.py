@@ -45,7 +45,7 @@ DAMPINGS = (0.0, 0.8)
 _THROUGHPUT = OBJECTIVES.index("throughput")
 
 
-class Schedule(NamedTuple):
+class KnownSchedule(NamedTuple):
     """Schedule to improve: ``[num_ops]`` devices and steps, the priorities (smaller first), and the trust."""
 
     device: NDArray[np.int64]
@@ -54,7 +54,7 @@ class Schedule(NamedTuple):
     trust: float
 
 
-class Decoder:
+class ScoreDecoder:
     """Places the ops of one problem by scores.
 
     Parameters
@@ -99,7 +99,7 @@ class Decoder:
             place_by_load(self._instance, self._time, self._transfer, penalty, self._class_bytes, balances)
         )
 
-    def schedule(self, log_probs: NDArray[np.float64], priority_s: NDArray[np.float64], trust: float) -> Schedule:
+    def schedule(self, log_probs: NDArray[np.float64], priority_s: NDArray[np.float64], trust: float) -> KnownSchedule:
         """Schedule ops by scores ``[num_ops, num_devices]`` and priorities ``[num_ops]``, with insertion.
 
         Notes
@@ -110,13 +110,13 @@ class Decoder:
         lookahead_s = _penalty(log_probs, trust) * self._inputs.unit_s
         device, start, finish, fits = schedule_by_priority(self._by_device, -priority_s, lookahead_s, anywhere, True)
         if fits:
-            return Schedule(device, self._steps(start, finish), priority_s, trust)
+            return KnownSchedule(device, self._steps(start, finish), priority_s, trust)
         device = self._repaired(device)
-        return Schedule(device, self.order_on(device, priority_s), priority_s, trust)
+        return KnownSchedule(device, self.order_on(device, priority_s), priority_s, trust)
 
     def schedule_again(
-        self, log_probs: NDArray[np.float64], before: Schedule, damping: float, count: int
-    ) -> Iterator[Schedule]:
+        self, log_probs: NDArray[np.float64], before: KnownSchedule, damping: float, count: int
+    ) -> Iterator[KnownSchedule]:
         """Yield `count` schedules, each by the paths that remain in the one before it."""
         for _ in range(count):
             order_s = self.remaining_order(before.device)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import preference
-from placekit.learned.imitation.decoding import DAMPINGS, TRUSTS, Decoder, Schedule
+from placekit.learned.imitation.decoding import DAMPINGS, TRUSTS, KnownSchedule, ScoreDecoder
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import Scores, StateNetwork
 from placekit.learned.imitation.refinement import Refinement, RegionSearch
@@ -96,7 +96,7 @@ class ImitationLearner(GroupwiseLearner):
         self.policy, self.samples = StateNetwork(params.hidden), params.samples
         self._inputs = inputs_of(problem)
         self._batch = collate([self._inputs])
-        self._decoder = Decoder(problem, self._inputs)
+        self._decoder = ScoreDecoder(problem, self._inputs)
         self._refinement = Refinement(problem, self._inputs)
         self._regions = RegionSearch(problem, self._inputs, self._decoder, params.regions)
         self._seed = torch.initial_seed()  # that of the solve
@@ -122,7 +122,7 @@ class ImitationLearner(GroupwiseLearner):
     def _forward(self) -> tuple[Tensor, Tensor]:
         shape = self._inputs.num_ops, self._inputs.num_devices
         if self.params.blind:
-            uniform = torch.from_numpy(Decoder.uniform(self._inputs.allowed.reshape(shape))).float()
+            uniform = torch.from_numpy(ScoreDecoder.uniform(self._inputs.allowed.reshape(shape))).float()
             scores = Scores(uniform.flatten(), torch.from_numpy(self._decoder.heft_order).float())
         else:
             scores = self.policy(self._batch, self._rounds, self.environment.check_stop)
@@ -189,9 +189,9 @@ class ImitationLearner(GroupwiseLearner):
 
         `reward` knows their orders.
         """
-        decoder, scored = self._decoder, list[tuple[float, Schedule]]()
+        decoder, scored = self._decoder, list[tuple[float, KnownSchedule]]()
 
-        def consider(schedule: Schedule) -> None:
+        def consider(schedule: KnownSchedule) -> None:
             scored.append((reward.plan(schedule.device, schedule.step), schedule))
 
         span_s = float(-decoder.heft_order.min())

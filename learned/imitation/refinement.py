@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from placekit.arrays import csr_lists, sum_by
 from placekit.learned.environment import Environment
-from placekit.learned.imitation.decoding import Decoder
+from placekit.learned.imitation.decoding import ScoreDecoder
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.kernels import refine_loads, refine_makespan
 from placekit.model.contiguity import Contiguity
@@ -138,7 +138,7 @@ class RegionSearch:
         Most regions; of large problems fewer, so that the time stays about the same.
     """
 
-    def __init__(self, problem: Problem, inputs: Inputs, decoder: Decoder, most: int) -> None:
+    def __init__(self, problem: Problem, inputs: Inputs, decoder: ScoreDecoder, most: int) -> None:
         is_for = problem.objective.name in OBJECTIVES and problem.objective.name != "makespan"
         work = inputs.num_ops * inputs.num_devices**2
         is_free = problem.contiguity is Contiguity.NONE and inputs.num_ops > 1 and inputs.num_devices > 1

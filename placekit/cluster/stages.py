@@ -37,7 +37,7 @@ from placekit.runtime.stages.stage_plan import PlacedStage, ReadyPlan, Stage, St
 from placekit.runtime.tensor_checks import OutputCheck, TensorCheck
 from placekit.runtime.timing.compare import PLACEMENT, PlacementTiming
 from placekit.runtime.timing.contenders import singles
-from placekit.runtime.timing.series import Series, Timings
+from placekit.runtime.timing.measurements import Measurements, Timings
 from placekit.runtime.timing.timed_process import Burst
 from placekit.runtime.timing.timing import TimingSettings
 
@@ -226,7 +226,7 @@ def _checked(chain: _Chain, settings: TimingSettings) -> OutputCheck:
 
 def _rounds(chains: Mapping[str, _Chain], settings: TimingSettings, progress: Progress | None) -> Timings:
     """Let every chain run its bursts in turns; what other programs do on the workers is not watched."""
-    series = {name: Series(name) for name in chains}
+    series = {name: Measurements(name) for name in chains}
     begin = time.perf_counter()
     for chain in chains.values():
         chain.latency_s(settings.warm_up_s, settings.timeout_s)

@@ -23,7 +23,7 @@ from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
 from placekit.page.questions import DroppedModels, Question, QuestionError, blamed_on
 from placekit.solve.stop import MaxRuntime, is_wanted, wanted_until
-from placekit.solvers.chain.program import StoppedError
+from placekit.solvers.chain.dynamic_program import StoppedError
 
 MAX_SECONDS = 20.0
 """Time to solve all cases of a question."""

@@ -29,7 +29,7 @@ POLL_S = 0.02
 """Seconds between two looks at whether to stop."""
 
 
-class Outcome(StrEnum):
+class CpStatus(StrEnum):
     """CP-SAT's word on the model."""
 
     OPTIMAL = "optimal"
@@ -39,10 +39,10 @@ class Outcome(StrEnum):
 
 
 _OUTCOMES = {
-    cp_model.OPTIMAL: Outcome.OPTIMAL,
-    cp_model.FEASIBLE: Outcome.FEASIBLE,
-    cp_model.INFEASIBLE: Outcome.INFEASIBLE,
-    cp_model.UNKNOWN: Outcome.UNKNOWN,
+    cp_model.OPTIMAL: CpStatus.OPTIMAL,
+    cp_model.FEASIBLE: CpStatus.FEASIBLE,
+    cp_model.INFEASIBLE: CpStatus.INFEASIBLE,
+    cp_model.UNKNOWN: CpStatus.UNKNOWN,
 }
 
 
@@ -120,7 +120,7 @@ def search(
     # called with the integer lower bound whenever it rises, from another thread; None for nobody
     on_bound: Callable[[float], None] | None,
     should_stop: Callable[[], bool],  # asked every few hundredths of a second; True ends the search
-) -> Outcome:
+) -> CpStatus:
     """Solve `model` within `limits`.
 
     Raises `SolverUnavailableError`: CP-SAT refuses the model.
@@ -192,7 +192,7 @@ def search_for(
     no_presolve_up_to: int = 0,
     refutes: bool = False,
     should_stop: Callable[[], bool] | None = None,
-) -> Outcome:
+) -> CpStatus:
     """Let `search` work within the limits of `run`, whose `info` then has the size of the model and CP-SAT's word.
 
     `workers` returns their number for a number of variables; up to so many variables there is no presolve.

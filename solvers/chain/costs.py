@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from placekit.arrays import topological_order
 from placekit.model.memory import MEMORY_TOLERANCE
 from placekit.model.problem import UNPINNED
-from placekit.solvers.chain.program import StageSort
+from placekit.solvers.chain.dynamic_program import StageSort
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem

@@ -1,8 +1,8 @@
 """Exact plans of a chain of blocks over devices with direct links.
 
 What a stage pays for its tensors depends on the devices of the stages before and behind it. So the state of
-:mod:`placekit.solvers.chain.program` has two parts more, the group of the last stage and that of the next: the seconds
-of a stage are known once the stage before it and the one behind it are. Tensors go to the next block only.
+:mod:`placekit.solvers.chain.dynamic_program` has two parts more, the group of the last stage and that of the next: the
+seconds of a stage are known once the stage before it and the one behind it are. Tensors go to the next block only.
 
 With ``D`` states (devices used of every group), ``G`` groups and ``B`` blocks it takes O(D G^3 B^2).
 """
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.solve.stop import is_wanted
-from placekit.solvers.chain.program import BlockRun, Lead, StageSort, StoppedError
+from placekit.solvers.chain.dynamic_program import BlockRun, Lead, StageSort, StoppedError
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
@@ -78,8 +78,8 @@ def best_linked_chain(
 ) -> tuple[float, tuple[BlockRun, ...]] | None:
     """Return the best plan and its seconds; None if there is none.
 
-    As :func:`placekit.solvers.chain.program.best_chain`, of one sort per group and one device per stage, whose seconds
-    have no transfers in them. Raises `StoppedError`: the solve is to stop.
+    As :func:`placekit.solvers.chain.dynamic_program.best_chain`, of one sort per group and one device per stage, whose
+    seconds have no transfers in them. Raises `StoppedError`: the solve is to stop.
     """
     none, num_blocks = len(sizes), len(sorts[0].cost_s) - 1
     entering, leaving = crossings.entering_s, crossings.leaving_s

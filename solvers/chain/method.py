@@ -1,8 +1,8 @@
 """Method ``chain``: the optimum of problems whose classes form a chain, in milliseconds.
 
 Serial latency without a cost of subgraphs, and throughput without overlap, for single devices or teams of equal ones,
-with pins, memory limits and weights that several ops use. The program is that of :mod:`placekit.solvers.chain.program`,
-or with direct links, for single devices, that of :mod:`placekit.solvers.chain.linked`.
+with pins, memory limits and weights that several ops use. The program is :mod:`placekit.solvers.chain.dynamic_program`,
+or with direct links, for single devices, :mod:`placekit.solvers.chain.linked`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from placekit.solve.method import Method
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason, wanted_until
 from placekit.solvers.chain.costs import BlockOrder, chain_of, interchangeable, stage_sorts
+from placekit.solvers.chain.dynamic_program import BlockRun, Lead, StageSort, StoppedError, best_chain
 from placekit.solvers.chain.linked import best_linked_chain, crossings, goes_to_next
-from placekit.solvers.chain.program import BlockRun, Lead, StageSort, StoppedError, best_chain
 from placekit.solvers.chain.ties import prefer
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placekit.solvers.chain.program import BlockRun, Lead, StageSort, StoppedError, best_chain
+from placekit.solvers.chain.dynamic_program import BlockRun, Lead, StageSort, StoppedError, best_chain
 
 SAME = 1e-13
 """Relative difference of two sums of the same seconds, at most."""

@@ -13,7 +13,7 @@ from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.solve import NO_PRESOLVE_UP_TO
 from placekit.solvers.backends.building import CPSAT, Building, time_left
-from placekit.solvers.backends.cpsat import Outcome, search_for
+from placekit.solvers.backends.cpsat import CpStatus, search_for
 from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.bounds import longest_latency
@@ -63,9 +63,9 @@ def _solve(run: Run[OffloadLatency], model: OffloadModel, workers: Callable[[int
 
     # presolved, a fan-out of 5 ops on equal devices was searched without end by some seeds (OR-Tools 9.15)
     outcome = search_for(run, model, workers, see_solution, see_bound, no_presolve_up_to=NO_PRESOLVE_UP_TO)
-    if outcome is Outcome.INFEASIBLE and run.placement is None:
+    if outcome is CpStatus.INFEASIBLE and run.placement is None:
         return run.prove_infeasible(clash())
     reason = run.should_stop()
     if reason is not None:
         return reason
-    return StopReason.TIME if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN) else StopReason.FINISHED
+    return StopReason.TIME if outcome in (CpStatus.FEASIBLE, CpStatus.UNKNOWN) else StopReason.FINISHED

@@ -22,8 +22,8 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
-from placekit.solvers.sequence.stages import Turn, run_stages
 from placekit.solvers.sequence.ties import settle_ties
+from placekit.solvers.sequence.turns import Turn, run_stages
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""

@@ -11,7 +11,7 @@ from placekit.solve import registry
 from placekit.solve.lifting.relaxed import why_not
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.sequence.stages import Turn, run_stages
+from placekit.solvers.sequence.turns import Turn, run_stages
 
 
 class Composed(Method):

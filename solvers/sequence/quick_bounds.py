@@ -2,7 +2,7 @@
 
 - *contiguous stages* for acyclic `Throughput`, at any size (:mod:`placekit.solvers.throughput.bounds.stages`);
 - *unrelated machines* for `Throughput` and, without transfers, for `Makespan`: the linear program that shares out the
-  work (:mod:`placekit.solvers.throughput.bounds.machines`);
+  work (:mod:`placekit.solvers.throughput.bounds.unrelated_machines`);
 - *critical path with transfers* for `Makespan` (:mod:`placekit.solvers.makespan.bounds.windows`).
 
 Before them come the bounds that are to be had at any size (:mod:`placekit.solvers.generic.bounds.work_and_path`).
@@ -76,7 +76,7 @@ def _raise_shared_work(run: Run, problem: Problem[Throughput]) -> None:
     if problem.num_classes * problem.platform.num_devices > CHOICES_UP_TO or run.should_stop() is not None:
         return
     try:
-        from placekit.solvers.throughput.bounds.machines import certified_machines
+        from placekit.solvers.throughput.bounds.unrelated_machines import certified_machines
 
         with wanted_until(run.should_stop):
             found = certified_machines(problem, time_limit_s=run.remaining_s or 0.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.cases.plan import Plan, make_plan
+from placekit.benchmarks.cases.plan import SuitePlan, make_plan
 from placekit.benchmarks.cases.solve_case import best_single_device
 from placekit.benchmarks.cases.suite import read_suite, shipped_suites
 from placekit.benchmarks.cases.suite_problems import problem_address
@@ -37,7 +37,7 @@ name = "heft"
 """
 
 
-def plan_of(text: str, folder: Path, results: str = "results") -> Plan:
+def plan_of(text: str, folder: Path, results: str = "results") -> SuitePlan:
     """Return the plan of a suite given as text."""
     path = folder / "suite.toml"
     path.write_text(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import placekit as pk
-from placekit.cost_models.sheets.memory import leave_free, warn_of_unlimited, with_sheet_memory
+from placekit.cost_models.sheets.sheet_memory import leave_free, warn_of_unlimited, with_sheet_memory
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Device, Platform
 

@@ -16,7 +16,7 @@ from placekit.cost_models.sheets.device_table import card_spec, get_spec
 from placekit.cost_models.sheets.machines import machine_of
 from placekit.language.description import ModelDescription
 from placekit.language.planning.given import Split, given_report
-from placekit.language.planning.measured import Measured, read_bench, with_measured
+from placekit.language.planning.measured import MeasuredDevices, read_bench, with_measured
 from placekit.language.read import read_description
 from placekit.language.runtimes.llama.rpc import as_one_machine
 from placekit.language.runtimes.llama.server_steps import MESSAGE_S, with_server_steps
@@ -166,7 +166,7 @@ def test_a_measured_split_sets_what_messages_take(tmp_path: Path) -> None:
     found = with_measured(costs, platform, [str(tmp_path / "both.json")], MODEL)
     plain = with_measured(costs, platform, [str(tmp_path / "alone.json")], MODEL)
 
-    def speed_of(measured: Measured, *blocks: int) -> float:
+    def speed_of(measured: MeasuredDevices, *blocks: int) -> float:
         own = measured.costs
         task = decoder_task(MODEL, Serving(0, 128), platform, lambda graph: own.cost_table(graph, platform))
         per_token_s = given_report(with_server_steps(task, measured.message_s), Split(0, blocks)).time_per_token_s

@@ -31,8 +31,8 @@ from placekit.learned.rewards import RewardStopped
 from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.model.platform import Platform
 from placekit.objectives import Makespan
-from placekit.runtime.timing.contenders import Contender, Placed
-from placekit.runtime.timing.series import Series, Timings
+from placekit.runtime.timing.contenders import Contender, PlacedContender
+from placekit.runtime.timing.measurements import Measurements, Timings
 from placekit.runtime.timing.timed_process import Burst
 from placekit.runtime.timing.timing import Timing, TimingSettings
 from placekit.solve.registry import get_method
@@ -60,10 +60,10 @@ class Machine:
         self.asked.append([each.name for each in contenders])
         series, is_cached = [], True
         for each in contenders:
-            assert isinstance(each, Placed)
+            assert isinstance(each, PlacedContender)
             row = each.placement.device_of_op
             is_cached = is_cached and row.tobytes() in self.kept
-            found = Series(each.name)
+            found = Measurements(each.name)
             for number in range(3):
                 seconds = np.full(3, self.seconds(row))
                 burst = Burst(seconds, 1 / float(seconds[0]))

@@ -31,12 +31,12 @@ from placekit.model.platform import Device, Platform
 from placekit.runtime.timing.baselines import openvino_baselines
 from placekit.runtime.timing.contenders import (
     Contender,
-    Placed,
+    PlacedContender,
     Whole,
     on_one_device,
     singles,
 )
-from placekit.runtime.timing.series import Estimate, Series, Timings
+from placekit.runtime.timing.measurements import Estimate, Measurements, Timings
 from placekit.runtime.timing.timed_process import Burst, TimedProcess, steady_rate, tree_cpu_s
 from placekit.runtime.timing.timing import Timing, TimingSettings
 
@@ -140,9 +140,9 @@ def test_steady_rate_of_few_samples_uses_all() -> None:
     assert steady_rate(np.array([1.0, 2.0, 3.0]), last_begun_s=0.5, num_in_flight=6) == pytest.approx(1.0)
 
 
-def series(name: str, rates: list[float], foreign: list[float] | None = None) -> Series:
+def series(name: str, rates: list[float], foreign: list[float] | None = None) -> Measurements:
     """Return a series of rounds with these throughputs; latencies are their inverse."""
-    made = Series(name)
+    made = Measurements(name)
     for number, rate in enumerate(rates):
         bursts = {"latency": Burst(np.full(4, 1 / rate), rate), "throughput": Burst(np.zeros(0), rate)}
         made = made.with_round(number, bursts, foreign[number] if foreign else 0.0)
@@ -202,7 +202,7 @@ def test_noise_spread_and_drift_are_flagged() -> None:
 
 def test_contender_that_was_not_measured_has_no_numbers() -> None:
     """None stands for what is not known, also in ratios and in the summary."""
-    timings = Timings((series("a", [1.0, 1.0, 1.0]), Series("b", error="it broke")), 0.1, 1.0)
+    timings = Timings((series("a", [1.0, 1.0, 1.0]), Measurements("b", error="it broke")), 0.1, 1.0)
     assert timings.ratio("a", "b") is None
     assert timings.best(("b",)) is None
     assert timings["b"].to_dict()["throughput_per_s"] is None
@@ -241,7 +241,7 @@ def test_baselines_use_the_platform_s_cores_and_precision(source: ModelSource) -
     found = {each.name: each for each in openvino_baselines(source.graph, platform) if isinstance(each, Whole)}
     assert list(found) == ["AUTO:CPU", "MULTI:CPU", "all cores", "all cores, streams"]
     # what OpenVINO cannot be asked for: a copy on each group, in its own precision
-    (copies,) = (each for each in openvino_baselines(source.graph, platform) if isinstance(each, Placed))
+    (copies,) = (each for each in openvino_baselines(source.graph, platform) if isinstance(each, PlacedContender))
     assert (copies.name, copies.platform, copies.placement.teams) == ("MULTI of groups", platform, ((0, 1),))
     assert found["all cores"].latency_properties["INFERENCE_PRECISION_HINT"] == "f32"
     assert found["AUTO:CPU"].latency_properties["DEVICE_PROPERTIES"] == {"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}
@@ -254,7 +254,7 @@ def test_baselines_use_the_platform_s_cores_and_precision(source: ModelSource) -
 def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> None:
     """The message lists the executors."""
     with pytest.raises(UnknownNameError, match="executors are serial, threads"):
-        Placed("x", on_one_device(source.graph, platform, 0), platform, "rayon")  # type: ignore[arg-type]  # that is the point
+        PlacedContender("x", on_one_device(source.graph, platform, 0), platform, "rayon")  # type: ignore[arg-type]  # that is the point
 
 
 @pytest.mark.slow
@@ -267,9 +267,9 @@ def test_placement_is_measured_against_single_devices(
     first = np.zeros(graph.num_ops, dtype=int)
     everywhere = Placement(graph.op_names, platform.device_names, first, None, np.zeros(2, dtype=int))
     contenders: list[Contender] = [
-        Placed("placement", halves(source, platform), platform, executor),
+        PlacedContender("placement", halves(source, platform), platform, executor),
         *singles(source.graph, platform, executor)[:1],
-        Placed("copies", everywhere, platform),
+        PlacedContender("copies", everywhere, platform),
         Whole("nowhere", "NOWHERE"),
     ]
     labels: list[str] = []
@@ -297,7 +297,7 @@ def test_measurement_is_kept_by_content(
     """The same question is answered from the cache without a process; another placement is not."""
     settings = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0, latency_s=0.01, throughput_s=0, max_foreign_load=1)
     timing = Timing(settings, ProfileCache(tmp_path / "cache"), tmp_path / "lock")
-    mine = [Placed("placement", halves(source, platform), platform)]
+    mine = [PlacedContender("placement", halves(source, platform), platform)]
     first = timing.measure(source, mine)
 
     def refuse(*_: object, **__: object) -> None:
@@ -309,7 +309,7 @@ def test_measurement_is_kept_by_content(
     assert second.series[0].to_dict() == first.series[0].to_dict()
     np.testing.assert_array_equal(second.series[0].stage_times_s, first.series[0].stage_times_s)
     with pytest.raises(AssertionError, match="measured again"):
-        timing.measure(source, [Placed("placement", on_one_device(source.graph, platform, 1), platform)])
+        timing.measure(source, [PlacedContender("placement", on_one_device(source.graph, platform, 1), platform)])
 
 
 def test_first_contender_s_error_is_raised(source: ModelSource, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from placekit.runtime.pipelines.pipeline import Pipeline
 from placekit.runtime.stages.plans import compile_plan, plan_stages
 from placekit.runtime.stages.stage_plan import StagePlan
 from placekit.runtime.timing.baselines import equal_shares, layers_of, random_cuts, torch_baselines
-from placekit.runtime.timing.contenders import Placed, on_one_device
+from placekit.runtime.timing.contenders import PlacedContender, on_one_device
 from placekit.runtime.timing.timing import Timing, TimingSettings
 
 torch = pytest.importorskip("torch")
@@ -246,7 +246,7 @@ def test_placements_are_timed_against_what_needs_no_plan() -> None:
     assert [each.name for each in others] == ["equal layers", "equal bytes", "random cuts"]  # no cores of their own
     contenders = [
         others[2],
-        Placed("serial", on_one_device(source.graph, problem.platform, 0), problem.platform, "serial"),
+        PlacedContender("serial", on_one_device(source.graph, problem.platform, 0), problem.platform, "serial"),
     ]
     settings = TimingSettings(
         rounds=3, max_rounds=3, warm_up_s=0.0, latency_s=0.01, throughput_s=0.02, max_foreign_load=1.0

@@ -15,7 +15,7 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.lifting.without_links import without_links
 from placekit.solvers.assignment.cpsat.solve import build_model
-from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.backends.cpsat import CpsatLimits, CpStatus, search
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import flatten_calls
@@ -192,7 +192,7 @@ def test_bug_presolve_of_the_constraint_solver_cuts_off_the_optimum(presolve: bo
     model = build_model(contract(inclusion_presolve()), None)
     bounds = [0.0]
     outcome = search(model, CpsatLimits(presolve=presolve), lambda *_: None, bounds.append, lambda: False)
-    assert outcome is Outcome.OPTIMAL
+    assert outcome is CpStatus.OPTIMAL
     assert model.scale.bound_s(max(bounds)) <= 0.00050000033
 
 

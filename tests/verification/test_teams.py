@@ -10,7 +10,7 @@ from strategies import examples, teamed_problems
 
 import placekit as pk
 from placekit.objectives.throughput import largest_teams
-from placekit.solvers.throughput.bounds.machines import certified_machines
+from placekit.solvers.throughput.bounds.unrelated_machines import certified_machines
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import enumerate_all
 from placekit.verification.ideals import reaches_below

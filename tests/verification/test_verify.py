@@ -137,7 +137,7 @@ def test_unrelated_machines_are_certified() -> None:
     memory = np.array([3.0, 2.0, 4.0, 1.0, 5.0, 2.0])
     costs = pk.CostTable(("gpu", "cpu"), np.array(times), np.array([[0.1, 0.0]] * 5), memory)
     problem = Problem(graph, pk.Platform.of(gpu=2, cpu=1, memory_bytes={"gpu": 5.0}), costs)
-    from placekit.solvers.throughput.bounds.machines import certified_machines
+    from placekit.solvers.throughput.bounds.unrelated_machines import certified_machines
 
     found = certified_machines(problem)
     assert found is not None

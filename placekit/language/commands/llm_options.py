@@ -55,7 +55,7 @@ class WeightChoice:
     )
     cache_precision: str = option("f16", "Precision of the key-value cache.", "NAME")
     granularity: str = option("layer", "Granularity of the plan: whole blocks, or single operators.", "layer|op")
-    together: int = option(1, "Consecutive blocks that stay on one device.", _N)
+    together: int = option(1, "Consecutive blocks that stay together.", _N)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from placekit.language.planning.question import GivenModel, Search
 from placekit.language.runtimes import get_runtime
 from placekit.language.serve.compare import Kept, Wanted, faster_server, launch_of
 from placekit.language.serve.process import require_free, require_program
-from placekit.language.serve.speeds import Measured
+from placekit.language.serve.speeds import RequestSpeeds
 from placekit.model.errors import InvalidProblemError
 
 DEFAULT_RUNTIME = "llama.cpp"
@@ -112,15 +112,15 @@ def kept_line(kept: Kept) -> str:
     return f"Kept {name}'s own choice: {told}; {where}"
 
 
-def _tell(which: str, told: Measured | str) -> None:
-    if isinstance(told, Measured):
+def _tell(which: str, told: RequestSpeeds | str) -> None:
+    if isinstance(told, RequestSpeeds):
         rates = f"prompt {rate(told.prompt_tokens_per_s)}, generated {rate(told.generated_tokens_per_s)} tokens/s"
         print_line(f"measured {which}: {rates}")
     else:
         print_line(f"{which}: {told}")
 
 
-def _silent(which: str, told: Measured | str) -> None:
+def _silent(which: str, told: RequestSpeeds | str) -> None:
     """Say nothing: the object at the end has it."""
 
 

@@ -90,7 +90,7 @@ class BenchRow(BaseModel):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredDevices:
     """Analytic costs with measured devices."""
 
     costs: Analytic
@@ -118,7 +118,7 @@ def read_bench(path: str | Path) -> list[BenchRow]:
 
 def with_measured(
     costs: Analytic, machine: Platform, given: Sequence[str], planned: ModelDescription | None
-) -> Measured:
+) -> MeasuredDevices:
     """Return costs in which measured devices have the rates that were measured.
 
     Parameters
@@ -161,8 +161,8 @@ def with_measured(
 
 
 def _with_messages(
-    measured: Measured, rated: Callable[[float], Measured], longer_s: Callable[[Measured], float]
-) -> Measured:
+    measured: MeasuredDevices, rated: Callable[[float], MeasuredDevices], longer_s: Callable[[MeasuredDevices], float]
+) -> MeasuredDevices:
     """Return the rates with messages that take what splits say, found by secants; never less than nothing."""
     before, error = measured, longer_s(measured)
     measured = rated(max(before.message_s + error, 0.0))
@@ -186,7 +186,7 @@ def _rated(
     rows: Mapping[str, Sequence[tuple[str, BenchRow]]],
     planned: ModelDescription | None,
     message_s: float,
-) -> Measured:
+) -> MeasuredDevices:
     """Return the rates at which devices alone take what was measured, if a message to a server takes so long."""
     specs = dict(costs.spec_of_kind(machine))
     told: dict[str, str] = {}
@@ -196,7 +196,7 @@ def _rated(
         prompt = _chosen([each for each in found if each[1].n_prompt and not each[1].n_gen], "n_prompt")
         generated = _chosen([each for each in found if each[1].n_gen and not each[1].n_prompt], "n_gen")
         chosen = {"prompt": prompt, "generated": generated}
-        so_far = Measured(replace(costs, specs=specs), told, message_s)
+        so_far = MeasuredDevices(replace(costs, specs=specs), told, message_s)
         tests = {
             what: _Test.of(so_far, machine, kind, *each, _model_of(each[1], each[0], planned))
             for what, each in chosen.items()
@@ -206,11 +206,11 @@ def _rated(
             raise InvalidProblemError(f"{found[0][0]}: there is no test of prompts (pp) or of generation (tg) alone")
         specs[kind] = _as_measured(specs[kind], tests)
         told[kind] = ", ".join(f"{what} {test.row.avg_ts:.4g} tokens/s" for what, test in tests.items())
-    return Measured(replace(costs, specs=specs), told, message_s)
+    return MeasuredDevices(replace(costs, specs=specs), told, message_s)
 
 
 def _longer_s(
-    measured: Measured, machine: Platform, where: str, row: BenchRow, planned: ModelDescription | None
+    measured: MeasuredDevices, machine: Platform, where: str, row: BenchRow, planned: ModelDescription | None
 ) -> float:
     """Return by how many seconds messages to servers take longer than so far, as a measured split says."""
     by_address = {device.properties.get(ADDRESS): device for device in machine.devices}
@@ -310,7 +310,7 @@ class _Test:
 
     @classmethod
     def of(
-        cls, so_far: Measured, machine: Platform, kind: str, where: str, row: BenchRow, model: ModelDescription
+        cls, so_far: MeasuredDevices, machine: Platform, kind: str, where: str, row: BenchRow, model: ModelDescription
     ) -> Self:
         """Return the test of a device of `kind`, which had all blocks of the model and its head."""
         form = _form(row, where)

@@ -15,7 +15,7 @@ from typing import Self
 from placekit.advice.verdict import verdict, with_verdict
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.sheets.cards import KERNELS
-from placekit.cost_models.sheets.memory import leave_free, warn_of_unlimited, with_sheet_memory
+from placekit.cost_models.sheets.sheet_memory import leave_free, warn_of_unlimited, with_sheet_memory
 from placekit.language.compared.filled import filled_report
 from placekit.language.compared.rivals import Rival, fewer_cards, is_no_worse, own_choice
 from placekit.language.compared.variants import Variant, with_cards
@@ -25,7 +25,7 @@ from placekit.language.planning.answer import Answer
 from placekit.language.planning.apart import apart_cases
 from placekit.language.planning.context import ContextPoint, context_points, longest_context, rounded
 from placekit.language.planning.kernel_times import KernelTimes, with_kernel_times
-from placekit.language.planning.measured import Measured, with_measured
+from placekit.language.planning.measured import MeasuredDevices, with_measured
 from placekit.language.planning.plan import ServingPlan, fastest, first_card, made_with_room, plan_cases, plans
 from placekit.language.planning.question import GivenModel, Search, Wishes
 from placekit.language.precision import split_precisions
@@ -156,7 +156,7 @@ class Planner:
     usable: Platform  # without the headroom
     runtime: Runtime | None  # whose rules hold
     headroom: str  # words for what stays free
-    rates: Measured  # costs, with words for the measurements of a device by its kind
+    rates: MeasuredDevices  # costs, with words for the measurements of a device by its kind
     wishes: Wishes
     search: Search
     kernels: KernelTimes | None = None  # measured times of kernels, in place of rates

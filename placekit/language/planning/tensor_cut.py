@@ -18,8 +18,8 @@ from placekit.language.tensor_parallel import Teams
 from placekit.model.platform import Platform
 from placekit.objectives import SerialLatency
 from placekit.solvers.chain.costs import chain_of, device_costs
+from placekit.solvers.chain.dynamic_program import StageSort, best_chain
 from placekit.solvers.chain.method import MAX_WORK, Chain
-from placekit.solvers.chain.program import StageSort, best_chain
 
 
 def all_teams(platform: Platform, degrees: Sequence[int]) -> list[tuple[int, ...]]:

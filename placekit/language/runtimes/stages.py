@@ -14,7 +14,7 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 
 
-class Pipeline(NamedTuple):
+class EvenStages(NamedTuple):
     """Stages of whole blocks on accelerators, all with as many replicas of one tensor-parallel degree."""
 
     stages: list[BlockStage]
@@ -43,10 +43,10 @@ class Pipeline(NamedTuple):
         return [option, str(self.degree)] if self.degree > 1 else []
 
 
-def pipeline(runtime: str, placed: Placed) -> Pipeline:
+def pipeline(runtime: str, placed: Placed) -> EvenStages:
     """Return the stages of a placement for `runtime`.
 
-    Raises `UnsupportedProblemError`: other stages than `Pipeline` describes.
+    Raises `UnsupportedProblemError`: other stages than `EvenStages` describes.
     """
     graph, platform, placement = placed.graph, placed.platform, placed.placement
     stages = block_stages(graph, placement, runtime)
@@ -73,7 +73,7 @@ def pipeline(runtime: str, placed: Placed) -> Pipeline:
             f"{runtime} has one tensor-parallel degree for all stages, not {' and '.join(map(str, sorted(degrees)))}; "
             f"place with --for {runtime}"
         )
-    return Pipeline(stages, sizes.pop(), degrees.pop(), names)
+    return EvenStages(stages, sizes.pop(), degrees.pop(), names)
 
 
 def _require_kept(runtime: str, graph: OpGraph, placement: Placement, stages: Sequence[BlockStage]) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from placekit.language.planning.answer import Answer
 from placekit.language.runtimes.record import Launch
 from placekit.language.serve.process import Server, started
-from placekit.language.serve.speeds import Measured, measure
+from placekit.language.serve.speeds import RequestSpeeds, measure
 from placekit.model.errors import ExecutionError, InvalidProblemError
 
 _OF_BOTH = (
@@ -40,8 +40,8 @@ class Kept:
     which: Which
     server: Server
     launch: Launch
-    planned: Measured | None  # None where it did not start
-    own_choice: Measured | None  # None where there is none, or it did not start
+    planned: RequestSpeeds | None  # None where it did not start
+    own_choice: RequestSpeeds | None  # None where there is none, or it did not start
     why_not: str = ""  # why one of them did not start
 
     @property
@@ -82,7 +82,7 @@ def own_choice(launch: Launch) -> Launch | None:
 def faster_server(
     answer: Answer,
     wanted: Wanted,
-    tell: Callable[[str, Measured | str], None] = lambda which, told: None,  # noqa: ARG005
+    tell: Callable[[str, RequestSpeeds | str], None] = lambda which, told: None,  # noqa: ARG005
 ) -> Iterator[Kept]:
     """Start the planned line and the runtime's own choice one after the other, and yield the faster one, running.
 
@@ -91,7 +91,7 @@ def faster_server(
     """
     launch = launch_of(answer)
     own = own_choice(launch) if wanted.compares else None
-    theirs: Measured | None = None
+    theirs: RequestSpeeds | None = None
     why_not = ""
     if own is not None:
         try:
@@ -101,7 +101,7 @@ def faster_server(
         except ExecutionError as error:
             why_not = f"own choice: {error}"
             tell("own choice", str(error))
-    ours: Measured | None = None
+    ours: RequestSpeeds | None = None
     try:
         with started(launch, wanted.model, wanted.host, wanted.port, wanted.within_s) as server:
             ours = _measured(answer, wanted, server)
@@ -119,7 +119,7 @@ def faster_server(
         yield Kept("own choice", server, own, ours, theirs, why_not)
 
 
-def _measured(answer: Answer, wanted: Wanted, server: Server) -> Measured:
+def _measured(answer: Answer, wanted: Wanted, server: Server) -> RequestSpeeds:
     serving, runtime = answer.plan.task.serving, answer.plan.runtime
     return measure(
         server.url, serving.prompt, serving.generated, model=wanted.model,

@@ -16,7 +16,7 @@ _WARM_UP = (16, 4)
 
 
 @dataclass(frozen=True)
-class Measured:
+class RequestSpeeds:
     """Speeds of one request."""
 
     prompt_tokens: int
@@ -34,7 +34,7 @@ class Measured:
         return asdict(self) | {"request_s": self.request_s}
 
 
-def measure(url: str, prompt: int, generated: int, *, model: str, tells_timings: bool) -> Measured:
+def measure(url: str, prompt: int, generated: int, *, model: str, tells_timings: bool) -> RequestSpeeds:
     """Return the speeds of one request of so many tokens, after a short one.
 
     A server that `tells_timings` (llama-server) says both speeds itself; of others the first token and the rest are
@@ -45,7 +45,7 @@ def measure(url: str, prompt: int, generated: int, *, model: str, tells_timings:
     return ask(url, model, max(prompt, 2), max(generated, 2))
 
 
-def _by_timings(url: str, _: str, prompt: int, generated: int) -> Measured:
+def _by_timings(url: str, _: str, prompt: int, generated: int) -> RequestSpeeds:
     told = _post(
         url,
         "/completion",
@@ -54,12 +54,12 @@ def _by_timings(url: str, _: str, prompt: int, generated: int) -> Measured:
     try:
         timings = told["timings"]
         counts = int(timings["prompt_n"]), int(timings["predicted_n"])
-        return Measured(*counts, float(timings["prompt_per_second"]), float(timings["predicted_per_second"]))
+        return RequestSpeeds(*counts, float(timings["prompt_per_second"]), float(timings["predicted_per_second"]))
     except (KeyError, TypeError, ValueError):
         raise ExecutionError(f"{url}/completion: the answer has no timings: {str(told)[:200]}") from None
 
 
-def _by_clock(url: str, model: str, prompt: int, generated: int) -> Measured:
+def _by_clock(url: str, model: str, prompt: int, generated: int) -> RequestSpeeds:
     seconds = []
     for count in (1, generated):
         begun = time.perf_counter()
@@ -70,7 +70,7 @@ def _by_clock(url: str, model: str, prompt: int, generated: int) -> Measured:
         )  # fmt: skip
         seconds.append(time.perf_counter() - begun)
     first_s, whole_s = seconds
-    return Measured(prompt, generated - 1, prompt / first_s, (generated - 1) / max(whole_s - first_s, 1e-9))
+    return RequestSpeeds(prompt, generated - 1, prompt / first_s, (generated - 1) / max(whole_s - first_s, 1e-9))
 
 
 def _tokens(count: int, shift: int = 0) -> list[int]:

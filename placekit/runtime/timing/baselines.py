@@ -14,7 +14,7 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
-from placekit.runtime.timing.contenders import Contender, Executor, Placed, Whole, cores_of, on_one_device
+from placekit.runtime.timing.contenders import Contender, Executor, PlacedContender, Whole, cores_of, on_one_device
 
 if TYPE_CHECKING:
     from placekit.pytorch.source import TorchSource
@@ -56,13 +56,13 @@ def openvino_baselines(graph: OpGraph, platform: Platform) -> tuple[Contender, .
         team = Placement(
             graph.op_names, platform.device_names, np.zeros(graph.num_ops, dtype=np.int64), None, everywhere
         )
-        found.append(Placed("MULTI of groups", team, platform))
+        found.append(PlacedContender("MULTI of groups", team, platform))
     return tuple(found)
 
 
 def torch_baselines(
     source: TorchSource, problem: Problem, executor: Executor, queue_size: int = 2
-) -> tuple[Placed, ...]:
+) -> tuple[PlacedContender, ...]:
     """Return what a placement of `source` is timed against, beside single devices.
 
     ``all cores`` is the whole program on all cores of the platform, one sample at a time. ``equal layers`` and ``equal
@@ -70,11 +70,11 @@ def torch_baselines(
     divides a model over devices of one size. ``random cuts`` is the best of twenty by the costs of `problem`.
     """
     platform, graph = problem.platform, source.graph
-    found: list[Placed] = []
+    found: list[PlacedContender] = []
     cores = sorted({core for device in platform.devices for core in device.cores})
     if cores and platform.num_devices > 1:
         whole = core_groups(1, cores=cores)
-        found.append(Placed("all cores", on_one_device(graph, whole, 0), whole, "serial"))
+        found.append(PlacedContender("all cores", on_one_device(graph, whole, 0), whole, "serial"))
     if platform.num_devices > 1:
         best = max(
             random_cuts(source, problem, seed=0),
@@ -85,7 +85,7 @@ def torch_baselines(
             "equal bytes": equal_shares(source, problem, "bytes"),
             "random cuts": best,
         }
-        found += [Placed(name, each, platform, executor, queue_size) for name, each in splits.items()]
+        found += [PlacedContender(name, each, platform, executor, queue_size) for name, each in splits.items()]
     return tuple(found)
 
 

@@ -18,8 +18,8 @@ from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
 from placekit.runtime.stages.plans import engine_named
-from placekit.runtime.timing.contenders import Contender, Executor, Placed, singles
-from placekit.runtime.timing.series import Estimate, Quantity, Series, Timings
+from placekit.runtime.timing.contenders import Contender, Executor, PlacedContender, singles
+from placekit.runtime.timing.measurements import Estimate, Measurements, Quantity, Timings
 from placekit.runtime.timing.timing import Timing
 from placekit.runtime.timing.trace import predicted_stage_times, timing_trace
 from placekit.solve.split_verdict import Alternative, Form, Verdict
@@ -50,7 +50,7 @@ class PlacementTiming:
     __repr__ = short_repr
 
     @property
-    def placed(self) -> Series:
+    def placed(self) -> Measurements:
         """Measurements of the placement."""
         return self.timings[PLACEMENT]
 
@@ -240,7 +240,7 @@ def time_placement(
     platform = problem.platform
     stages = stage_costs(problem, placement)
     alone = singles(source.graph, platform, executor, queue_size)
-    contenders: list[Contender] = [Placed(PLACEMENT, placement, platform, executor, queue_size), *alone]
+    contenders: list[Contender] = [PlacedContender(PLACEMENT, placement, platform, executor, queue_size), *alone]
     runtime = engine_named(source.engine).baselines(source, problem, executor, queue_size) if with_baselines else ()
     contenders += runtime
     timings = (timing or Timing()).measure(source, contenders, progress=progress)

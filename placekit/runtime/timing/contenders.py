@@ -31,7 +31,7 @@ def executor_named(name: str) -> Executor:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedContender:
     """A placement, run by one of placekit's executors."""
 
     name: str  # for tables and messages
@@ -87,7 +87,7 @@ class Whole:
         return {name: value for name, value in asdict(self).items() if name != "name"}
 
 
-Contender: TypeAlias = Placed | Whole
+Contender: TypeAlias = PlacedContender | Whole
 
 
 def cores_of(platform: Platform) -> tuple[int, ...]:
@@ -102,9 +102,9 @@ def on_one_device(graph: OpGraph, platform: Platform, device: int) -> Placement:
     return Placement(graph.op_names, platform.device_names, np.full(graph.num_ops, device))
 
 
-def singles(graph: OpGraph, platform: Platform, executor: Executor, queue_size: int = 2) -> tuple[Placed, ...]:
+def singles(graph: OpGraph, platform: Platform, executor: Executor, queue_size: int = 2) -> tuple[PlacedContender, ...]:
     """Return every device alone, under the same executor as the placement."""
     return tuple(
-        Placed(f"single {device.name}", on_one_device(graph, platform, index), platform, executor, queue_size)
+        PlacedContender(f"single {device.name}", on_one_device(graph, platform, index), platform, executor, queue_size)
         for index, device in enumerate(platform.devices)
     )

@@ -14,8 +14,8 @@ from placekit.io.models.model import ModelSource
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.runtime.timing.contenders import Executor, Placed
-from placekit.runtime.timing.series import Series, Timings
+from placekit.runtime.timing.contenders import Executor, PlacedContender
+from placekit.runtime.timing.measurements import Measurements, Timings
 from placekit.runtime.timing.timing import Timing
 
 
@@ -53,7 +53,7 @@ def measure_splits(
     """
     if not placements:
         raise InvalidProblemError(f"problem {problem.name!r}: no splits to measure")
-    contenders = [Placed(name, placement, problem.platform, executor) for name, placement in placements.items()]
+    contenders = [PlacedContender(name, each, problem.platform, executor) for name, each in placements.items()]
     timings = (timing or Timing()).measure(source, contenders, progress=progress)
     splits = []
     for name, placement in placements.items():
@@ -69,7 +69,7 @@ def measure_splits(
     return MeasuredSplits(tuple(splits), timings, executor)
 
 
-def sample_s(series: Series, executor: Executor) -> float | None:
+def sample_s(series: Measurements, executor: Executor) -> float | None:
     """Return the seconds that `executor` takes per sample: latency where stages take turns, else the pace of a stream.
 
     None if that was not measured.

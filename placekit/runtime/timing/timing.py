@@ -22,7 +22,7 @@ from placekit.cost_models.openvino.machine import cpu_name
 from placekit.io.models.model import ModelSource
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.runtime.timing.contenders import Contender
-from placekit.runtime.timing.series import Series, Timings
+from placekit.runtime.timing.measurements import Measurements, Timings
 from placekit.runtime.timing.timed_process import Burst, Mode, TimedProcess, tree_cpu_s
 
 _LOGGER = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class _Field:
     ) -> None:
         self._settings = settings
         self._running: dict[int, TimedProcess] = {}
-        self.series = [Series(each.name) for each in contenders]
+        self.series = [Measurements(each.name) for each in contenders]
         both: dict[Mode, float] = {"latency": settings.latency_s, "throughput": settings.throughput_s}
         self._bursts_s = {mode: duration_s for mode, duration_s in both.items() if duration_s}
         for index, contender in enumerate(contenders):
@@ -255,7 +255,7 @@ class _Field:
             if index == 0:
                 raise
             _LOGGER.warning("%s is left out: %s", self.series[index].name, error)
-            self.series[index] = Series(self.series[index].name, error=str(error))
+            self.series[index] = Measurements(self.series[index].name, error=str(error))
             process = self._running.pop(index, None)
             if process is not None:
                 process.close()

@@ -20,7 +20,7 @@ from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.assignment.memory_rows import knows_pools, pool_rows
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
-from placekit.solvers.backends.cpsat import Outcome, search_for
+from placekit.solvers.backends.cpsat import CpStatus, search_for
 from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.enumeration.exhausted import clash
 from placekit.solvers.generic.rescaled import rescaled
@@ -85,12 +85,12 @@ def solve_model(
         if run.placement is not None:
             model.hint(contraction.restrict(run.placement.device_of_op))
         outcome = search_for(run, model, workers, see_solution, see_bound, no_presolve_up_to=NO_PRESOLVE_UP_TO)
-        if outcome is Outcome.INFEASIBLE and run.placement is None:
+        if outcome is CpStatus.INFEASIBLE and run.placement is None:
             return run.prove_infeasible(clash())
         reason = run.should_stop()
         if reason is not None:
             return reason
-        if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN):
+        if outcome in (CpStatus.FEASIBLE, CpStatus.UNKNOWN):
             return StopReason.TIME  # CP-SAT ends early if its time is too short for a next step
         again = [model.memory.forbid_together(contraction, device) for device in refused]
         refused.clear()

@@ -20,7 +20,7 @@ from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
-from placekit.solvers.backends.cpsat import Outcome, search_for
+from placekit.solvers.backends.cpsat import CpStatus, search_for
 from placekit.solvers.generic.bounds.bound import KeepBound, raise_bounds_of_many
 from placekit.solvers.generic.bounds.largest_op import largest_op
 from placekit.solvers.generic.enumeration.exhausted import clash
@@ -73,16 +73,16 @@ def solve_makespan(
         if run.placement is not None and run.evaluation is not None and not refutes:
             model.hint(timetable_of(run.placement, run.evaluation, tasks))
         outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
-        if outcome is Outcome.INFEASIBLE:
+        if outcome is CpStatus.INFEASIBLE:
             if run.objective is None:
                 return run.prove_infeasible(clash())
             # no rounded schedule of makespan at most the limit
             run.raise_bound(ceiling_s, "CP-SAT bound")
-        is_decided = refutes and outcome in (Outcome.INFEASIBLE, Outcome.OPTIMAL)
+        is_decided = refutes and outcome in (CpStatus.INFEASIBLE, CpStatus.OPTIMAL)
         if was_cut_short or (is_decided and (run.objective, run.bound) != known):
             continue
         reason = run.should_stop()
-        return reason or (StopReason.TIME if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN) else StopReason.FINISHED)
+        return reason or (StopReason.TIME if outcome in (CpStatus.FEASIBLE, CpStatus.UNKNOWN) else StopReason.FINISHED)
     return reason
 
 
@@ -139,7 +139,7 @@ def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
 
 def _search(
     run: Run[Makespan], tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float
-) -> tuple[Outcome, bool]:
+) -> tuple[CpStatus, bool]:
     has_bus = run.problem.objective.contention
     since_s = run.elapsed_s
     cut_short = False
@@ -165,7 +165,7 @@ def _search(
 
     see = None if model.decides else see_bound
     outcome = search_for(run, model, workers, see_plan, see, refutes=model.decides, should_stop=should_stop)
-    return outcome, cut_short and outcome is not Outcome.OPTIMAL
+    return outcome, cut_short and outcome is not CpStatus.OPTIMAL
 
 
 def _worst_s(tasks: Tasks) -> float:

@@ -11,7 +11,7 @@ from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.plans import assign_devices, insert_nodes, placement_of
 from placekit.solvers.offload_latency.series.gap_calls import Inside, look_inside
-from placekit.solvers.offload_latency.series.series_program import Plan, solve_series
+from placekit.solvers.offload_latency.series.series_program import SeriesPlan, solve_series
 from placekit.solvers.offload_latency.series.spine import Series, along_order, decompose
 
 SERIES_PROGRAM = "series program"
@@ -23,7 +23,7 @@ MAX_ORDER = 3000
 """Nodes up to which all pairs of places in one order are tried as a call."""
 
 
-def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: Plan) -> None:
+def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: SeriesPlan) -> None:
     """Offer the placement of a plan, if its calls fit on devices."""
     call_of_node = np.full(flat.num_nodes, -1, dtype=np.int64)
     for call, (nodes, _) in enumerate(plan.calls):

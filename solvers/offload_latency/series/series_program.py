@@ -62,7 +62,7 @@ CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SeriesPlan:
     """Solution of the program."""
 
     latency_s: float  # its optimum in seconds, not rounded
@@ -80,7 +80,7 @@ def solve_series(
     insides: Mapping[int, Inside] = MappingProxyType({}),
     most_s: float = math.inf,  # latency that is known to be possible, in seconds: what is above is cut off
     should_stop: Callable[[], bool] = lambda: False,  # asked often
-) -> Plan | None:
+) -> SeriesPlan | None:
     """Return the optimum of the series program; None if stopped, or if nothing is at most `most_s`.
 
     O(pairs of ideals that fit into one call * (open nets + states)).
@@ -158,7 +158,7 @@ def _with_spine_calls(
         yield from itertools.takewhile(bool, pool.map(in_this_solve(relax), chunks))
 
 
-def _trace(series: Series, table: Table, insides: Mapping[int, Inside], choices: list[tuple[int, ...]]) -> Plan:
+def _trace(series: Series, table: Table, insides: Mapping[int, Inside], choices: list[tuple[int, ...]]) -> SeriesPlan:
     """Walk back through the choices."""
     gap_of_ideal = series.gap_of_ideal()
     at, state = table.ready_s.shape[0] - 1, table.ready_s.shape[1] - 1
@@ -180,7 +180,7 @@ def _trace(series: Series, table: Table, insides: Mapping[int, Inside], choices:
         elif gap_of_ideal[at] > 0:
             at -= 1  # the spine vertex ran on the host, after all of the gap before it
         else:
-            return Plan(latency_s, tuple(calls[::-1]), is_placement)
+            return SeriesPlan(latency_s, tuple(calls[::-1]), is_placement)
 
 
 def _calls_inside(

@@ -5,7 +5,7 @@ name                      module                                                
 ========================  =====================================================  =============================
 largest op                :mod:`~placekit.solvers.generic.bounds.largest_op`             O(ops * kinds)
 contiguous stages         :mod:`~placekit.solvers.throughput.bounds.stages`                 O(classes + edges), a path
-unrelated machines        :mod:`~placekit.solvers.throughput.bounds.machines`               one small linear program
+unrelated machines        :mod:`~placekit.solvers.throughput.bounds.unrelated_machines`     one small linear program
 memory-forced work        :mod:`~placekit.solvers.throughput.bounds.forced_work`            one small integer program
 memory-forced cuts        :mod:`~placekit.solvers.throughput.bounds.forced_cuts`            O(classes**3) and the above
 bottleneck device         :mod:`~placekit.solvers.throughput.bounds.bottleneck`             an integer program, anytime

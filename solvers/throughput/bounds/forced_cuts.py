@@ -3,8 +3,8 @@ r"""The memory-forced cuts: many devices mean many parts, and every part pays fo
 Either one device holds everything, and its load is known; or at least two devices are used. In the second case every
 used device holds a non-empty proper part of the classes, and pays at least :math:`c_{gp}`, the smallest cut of the
 hypergraph with the transfer times of its group :math:`g` in pass :math:`p`. With :math:`u_g` used devices in group
-:math:`g`, the unrelated-machines program (:mod:`placekit.solvers.throughput.bounds.machines`) stays below every
-feasible objective with
+:math:`g`, the unrelated-machines program (:mod:`placekit.solvers.throughput.bounds.unrelated_machines`) stays below
+every feasible objective with
 
 .. math::
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from placekit.model.problem import Problem
 from placekit.solvers.backends.program import round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
-from placekit.solvers.throughput.bounds.machines import MachineProgram
+from placekit.solvers.throughput.bounds.unrelated_machines import MachineProgram
 
 logger = logging.getLogger(__name__)
 

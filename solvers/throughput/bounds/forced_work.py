@@ -3,7 +3,7 @@ r"""The memory-forced work: what the devices with a limit cannot hold must run o
 Let :math:`U` be the groups without a memory limit and :math:`C = \sum_{g \notin U} n_g M_g` what the others hold. In
 every feasible placement the classes :math:`F` on :math:`U` satisfy :math:`\sum_{v \in F} m_v \ge \sum_v m_v - C`,
 and the devices of :math:`U` do their work: a knapsack over whole classes. So the unrelated-machines program
-(:mod:`placekit.solvers.throughput.bounds.machines`) stays below every feasible objective when
+(:mod:`placekit.solvers.throughput.bounds.unrelated_machines`) stays below every feasible objective when
 :math:`f_v = \sum_{g \in U} z_{vg}` must be 0 or 1, and is above the linear one wherever the knapsack's rounding costs
 something. The dual bound of a branch and bound is below that program's optimum at any time. With teams of any devices a
 class can be on both sides: nothing is forced.
@@ -18,7 +18,7 @@ import numpy as np
 
 from placekit.model.problem import Problem
 from placekit.solvers.throughput.bounds.groups import machines_of
-from placekit.solvers.throughput.bounds.machines import MachineProgram
+from placekit.solvers.throughput.bounds.unrelated_machines import MachineProgram
 
 
 def memory_forced_work(

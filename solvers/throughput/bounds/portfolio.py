@@ -19,8 +19,8 @@ from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
-from placekit.solvers.throughput.bounds.machines import certified_machines
 from placekit.solvers.throughput.bounds.stages import contiguous_stages
+from placekit.solvers.throughput.bounds.unrelated_machines import certified_machines
 
 
 def lower_bounds(

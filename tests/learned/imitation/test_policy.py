@@ -17,7 +17,7 @@ import placekit as pk
 from placekit.benchmarks.generators.drawn import OBJECTIVES, draw_problem
 from placekit.benchmarks.generators.families import generate
 from placekit.learned.environment import Environment
-from placekit.learned.imitation.decoding import DAMPINGS, Decoder
+from placekit.learned.imitation.decoding import DAMPINGS, ScoreDecoder
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.refinement import Refinement, RegionSearch
@@ -184,7 +184,7 @@ def test_decoded_placements_are_allowed(number: int, contiguity: str, network: S
     num_ops = problem.graph.num_ops
     pinned = np.where(np.arange(num_ops) == 5, 1, -1)
     problem = problem.replace(colocation=np.arange(num_ops) // 2, pinned=pinned, contiguity=contiguity)
-    decoder = Decoder(problem, inputs_of(problem))
+    decoder = ScoreDecoder(problem, inputs_of(problem))
     devices = decoder.place(scores_of(network, problem), 1.0)
     broken = {each.constraint for each in pk.evaluate(problem, pk.Placement.of(problem, devices)).violations}
     assert not broken & {"support", "pin", "colocation"}
@@ -307,7 +307,7 @@ def test_a_makespan_is_scheduled_and_refined(number: int, network: StateNetwork)
     problem = draw_problem("test", 4, number, max_ops=60, objective="makespan")
     problem = problem.replace(platform=_roomy(problem))
     inputs = inputs_of(problem)
-    decoder = Decoder(problem, inputs)
+    decoder = ScoreDecoder(problem, inputs)
     nothing = np.zeros((inputs.num_ops, inputs.num_devices))
     device, step = decoder.schedule(nothing, decoder.heft_order, 1.0)[:2]
     heft = pk.solve(problem, "heft").objective
@@ -326,7 +326,7 @@ def test_schedules_by_the_paths_that_remain_are_what_they_say(network: StateNetw
     """As many as asked; the judge gives each the makespan that it was planned with, none below a proven bound."""
     problem = draw_problem("test", 4, 1, max_ops=60, objective="makespan")
     inputs = inputs_of(problem)
-    decoder, score = Decoder(problem, inputs), problem.objective.batch_score(problem)
+    decoder, score = ScoreDecoder(problem, inputs), problem.objective.batch_score(problem)
     assert isinstance(score, BestOrder)
     known = ExpectedOrder(problem, score, np.arange(inputs.num_ops, dtype=float))
     log_probs = scores_of(network, problem)
@@ -358,7 +358,7 @@ def test_regions_only_improve_a_placement(number: int, objective: str, together:
     """Never above the best of the placements that it began with; allowed; the same for the same seed."""
     problem = _colocated(draw_problem("test", 5, number, max_ops=60, objective=objective), together)
     inputs, environment = inputs_of(problem), Environment(problem)
-    decoder, log_probs = Decoder(problem, inputs), scores_of(network, problem)
+    decoder, log_probs = ScoreDecoder(problem, inputs), scores_of(network, problem)
     rows = np.stack([decoder.place(log_probs, trust) for trust in (0.3, 3.0)])
     search = RegionSearch(problem, inputs, decoder, 60)
     assert search.count == 60
@@ -391,10 +391,10 @@ def test_regions_are_for_loads_without_contiguity() -> None:
     problem = draw_problem("test", 5, 0, max_ops=60, objective="throughput")
     for other in (problem.replace(objective=pk.Makespan()), problem.replace(contiguity="acyclic")):
         inputs = inputs_of(other)
-        assert RegionSearch(other, inputs, Decoder(other, inputs), 60).count == 0
+        assert RegionSearch(other, inputs, ScoreDecoder(other, inputs), 60).count == 0
     large = generate("layered", 2000, 5, num_devices=16, objective=pk.Throughput())
     inputs = inputs_of(large)
-    assert RegionSearch(large.replace(contiguity="none"), inputs, Decoder(large, inputs), 300).count < 10
+    assert RegionSearch(large.replace(contiguity="none"), inputs, ScoreDecoder(large, inputs), 300).count < 10
 
 
 def placed(problem: pk.Problem, method: str) -> pk.Placement:

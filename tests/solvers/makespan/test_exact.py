@@ -18,7 +18,7 @@ from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
-from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.backends.cpsat import CpsatLimits, CpStatus, search
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.exact import proofs
 from placekit.solvers.makespan.exact.cp_method import limit_to_refute
@@ -63,15 +63,15 @@ def test_a_limit_is_refuted_below_the_optimum_only(problem: pk.Problem) -> None:
     assert optimum is not None
     tasks = make_tasks(problem)
 
-    def decide(limit_s: float) -> Outcome:
+    def decide(limit_s: float) -> CpStatus:
         windows = narrow(tasks, limit_s)
         if windows is None:
-            return Outcome.INFEASIBLE
+            return CpStatus.INFEASIBLE
         model = MakespanModel(tasks, windows, limit_s, 0.0, decides=True)
         return search(model, CpsatLimits(refutes=True), lambda *_: None, None, lambda: False)
 
-    assert decide(optimum * (1 + 1e-9)) is Outcome.OPTIMAL
-    assert decide(optimum * 0.9) is Outcome.INFEASIBLE
+    assert decide(optimum * (1 + 1e-9)) is CpStatus.OPTIMAL
+    assert decide(optimum * 0.9) is CpStatus.INFEASIBLE
 
 
 def test_the_next_limit_divides_the_gap_down_to_the_one_asked_for() -> None:

@@ -21,7 +21,7 @@ from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
-from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.backends.cpsat import CpsatLimits, CpStatus, search
 from placekit.solvers.offload_latency import anneal
 from placekit.solvers.offload_latency.anneal import burden
 from placekit.solvers.offload_latency.bounds import longest_latency
@@ -175,7 +175,7 @@ def test_the_numbers_of_equal_calls_cut_off_no_optimum(seed: int) -> None:
     found: list[pk.Placement] = []
     outcome = search(model, CpsatLimits(), lambda answer, _: found.append(answer), None, lambda: False)
     best = oracle.brute_force(problem)
-    assert outcome is (Outcome.INFEASIBLE if best is None else Outcome.OPTIMAL)
+    assert outcome is (CpStatus.INFEASIBLE if best is None else CpStatus.OPTIMAL)
     if best is not None:
         assert pk.evaluate(problem, found[-1]).objective == pytest.approx(best, rel=SOLVER_TOLERANCE)
 

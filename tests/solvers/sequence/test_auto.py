@@ -23,9 +23,9 @@ from placekit.solve.method import Run
 from placekit.solve.registry import METHODS, get_method
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.sequence import auto as auto_module
-from placekit.solvers.sequence import stages as stages_module
+from placekit.solvers.sequence import turns as turns_module
 from placekit.solvers.sequence.auto import plan
-from placekit.solvers.sequence.stages import Turn, run_stages
+from placekit.solvers.sequence.turns import Turn, run_stages
 
 
 @examples(60)
@@ -161,7 +161,7 @@ def test_a_stage_without_its_package_is_passed_over(diamond: pk.Problem, monkeyp
             raise SolverUnavailableError("method 'cpsat' needs the package 'ortools'")
         return get_method(name, params, objective)
 
-    monkeypatch.setattr(stages_module, "get_method", without_cpsat)
+    monkeypatch.setattr(turns_module, "get_method", without_cpsat)
     run = Run(diamond.replace(contiguity="none"), pk.MaxRuntime(10))
     run_stages(run, [Turn("cpsat", "missing"), Turn("ilp", "there")])
     assert [("skipped" in line, line["method"]) for line in run.info["stages"]] == [(True, "cpsat"), (False, "ilp")]
@@ -189,7 +189,7 @@ def test_a_program_too_large_for_its_share_is_tried_again_with_all_that_is_left(
             raise ProgramTooLargeError("takes 30 s to build", lacks_memory=lacks_memory)
 
     monkeypatch.setattr(
-        stages_module, "get_method", lambda *given: TooLarge() if given[0] == "large" else get_method(*given)
+        turns_module, "get_method", lambda *given: TooLarge() if given[0] == "large" else get_method(*given)
     )
     run = Run(diamond, pk.MaxRuntime(100))
     run_stages(run, [Turn("large", "a program", share), Turn("greedy", "a start")])
@@ -244,7 +244,7 @@ def test_what_is_found_beside_counts(diamond: pk.Problem, monkeypatch: pytest.Mo
     def method_of(name: str, params: dict[str, object], objective: str) -> object:
         return {"idle": Idle, "breaks": Breaks}.get(name, lambda: get_method(name, params, objective))()
 
-    monkeypatch.setattr(stages_module, "get_method", method_of)
+    monkeypatch.setattr(turns_module, "get_method", method_of)
     problem = diamond.replace(objective=pk.Makespan(), contiguity="none")
     search = Turn("local-search", "finds", params={"max_cycles": 3})
     run = Run(problem, pk.MaxRuntime(20))

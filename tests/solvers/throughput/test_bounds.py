@@ -24,9 +24,9 @@ from placekit.solvers.throughput.bounds import largest_op, lower_bounds
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
-from placekit.solvers.throughput.bounds.machines import certified_machines
 from placekit.solvers.throughput.bounds.minimum_cut import minimum_cut
 from placekit.solvers.throughput.bounds.stages import contiguous_stages
+from placekit.solvers.throughput.bounds.unrelated_machines import certified_machines
 
 
 def unrelated_machines(problem: pk.Problem) -> float | None:

@@ -46,7 +46,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
+class Measurements:
     """Measurements of one contender."""
 
     name: str  # its name
@@ -66,7 +66,7 @@ class Series:
     stage_members: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     error: str | None = None  # why there is nothing; None else
 
-    def with_round(self, number: int, bursts: Mapping[str, Burst], foreign_load: float) -> Series:
+    def with_round(self, number: int, bursts: Mapping[str, Burst], foreign_load: float) -> Measurements:
         """Return the series with one more round.
 
         A contender that was not streamed has the rate of its samples one after another as throughput.
@@ -85,7 +85,7 @@ class Series:
             stage_members=last.stage_members,
         )
 
-    def of_rounds(self, rounds: NDArray[np.int64]) -> Series:
+    def of_rounds(self, rounds: NDArray[np.int64]) -> Measurements:
         """Return what was measured in some rounds only."""
         kept = np.isin(self.round, rounds)
         alone = np.isin(self.latency_round, rounds)
@@ -157,7 +157,7 @@ class Series:
 class Timings:
     """Contenders measured against each other, as the rounds were."""
 
-    series: tuple[Series, ...]  # one per contender, in their order
+    series: tuple[Measurements, ...]  # one per contender, in their order
     max_foreign_load: float  # other load from which on a round counts as disturbed
     wall_s: float  # seconds that measuring took
     is_cached: bool = False  # whether this was measured before and kept
@@ -171,7 +171,7 @@ class Timings:
         return quiet
 
     @property
-    def used(self) -> tuple[Series, ...]:
+    def used(self) -> tuple[Measurements, ...]:
         """The series of the quiet rounds; of all rounds if less than three were quiet."""
         quiet = self.quiet_rounds
         return tuple(each.of_rounds(quiet) for each in self.series) if len(quiet) >= _LEAST_QUIET else self.series
@@ -181,7 +181,7 @@ class Timings:
         """True if disturbed rounds had to be used."""
         return len(self.quiet_rounds) < _LEAST_QUIET
 
-    def __getitem__(self, name: str) -> Series:
+    def __getitem__(self, name: str) -> Measurements:
         """Return the used series of a contender."""
         for each in self.used:
             if each.name == name:
@@ -270,11 +270,11 @@ class Timings:
         columns: list[dict[str, Any]] = [
             {column: arrays[f"{at}.{column}"] for column in _COLUMNS} for at in range(len(meta["names"]))
         ]
-        series = tuple(Series(name, **each) for name, each in zip(meta["names"], columns, strict=True))
+        series = tuple(Measurements(name, **each) for name, each in zip(meta["names"], columns, strict=True))
         return cls(series, float(meta["max_foreign_load"]), float(meta["wall_s"]), is_cached=True)
 
 
-def _by_round(series: Series, quantity: Quantity) -> dict[int, float]:
+def _by_round(series: Measurements, quantity: Quantity) -> dict[int, float]:
     if quantity == "throughput":
         return dict(zip(series.round.tolist(), series.throughput_per_s.tolist(), strict=True))
     rounds = np.unique(series.latency_round).tolist()
