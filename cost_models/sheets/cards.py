@@ -223,7 +223,10 @@ def _named(name: str, there: Mapping[str, _Named], what: str) -> _Named:
         return by_spelling[spelled]
     near = [by_spelling[each].name for each in get_close_matches(spelled, by_spelling, n=3, cutoff=0.6)]
     nearest = f"; the nearest are {', '.join(dict.fromkeys(near))}" if near else ""
-    raise UnknownNameError(f"no {what} {name!r} in the table{nearest}")
+    raise UnknownNameError(
+        f"no {what} {name!r} in the table{nearest}; `placekit devices --table` lists all, and a platform file "
+        "(--platform) takes the numbers of a data sheet"
+    )
 
 
 def get_card(name: str) -> Card:

@@ -442,3 +442,15 @@ def test_what_a_runtime_gains_is_no_loss_of_nothing(call: Callable[..., Any], tm
     assert min(losses.values()) < -1
     for name, loss in losses.items():
         assert loss == pytest.approx(100 - 100 * rates[name] / best, abs=0.2, rel=0.01)
+
+
+def test_the_cache_has_the_names_of_llama_cpp(call: Callable[..., Any]) -> None:
+    """`q8_0` is what `int8` is there; another name is refused with those that there are."""
+    line = ("llm", "llama3-8b", "--cards", "RTX 3060", "--for", "llama.cpp", "--precision", "int4", "--json")
+    plans = [call(*line, "--cache-precision", name) for name in ("q8_0", "int8")]
+    first, second = (json.loads(each.stdout) for each in plans)
+    assert first["launch"] == second["launch"]
+    assert "-ctk q8_0" in first["launch"][0]
+    refused = call(*line, "--cache-precision", "q9_0")
+    assert refused.returncode == 2
+    assert "cache_precision is 'q9_0'" in refused.stderr

@@ -53,7 +53,7 @@ class WeightChoice:
     precision: str | None = option(
         None, "Of weights: f16, q4_k_m, mxfp4, ... or bits (4.9); q4_k_m,q8_0: a table.", "NAME"
     )
-    cache_precision: str = option("f16", "Precision of the key-value cache.", "NAME")
+    cache_precision: str = option("f16", "Precision of the key-value cache: f16, int8 (or q8_0), ...", "NAME")
     granularity: str = option("layer", "Granularity of the plan: whole blocks, or single operators.", "layer|op")
     together: int = option(1, "Consecutive blocks that stay together.", _N)
 
@@ -109,6 +109,10 @@ class ServingGoal(GoalChoice):
     )
 
 
+_OF_CACHE_TYPE = {"q8_0": "int8", "q4_0": "int4"}
+"""Precisions by the names that users of llama.cpp know."""
+
+
 @dataclass(frozen=True)
 class LlmOptions:
     """Options that, with the name of a language model, make a problem."""
@@ -140,11 +144,12 @@ class LlmOptions:
     def wishes(self) -> Wishes:
         """Options of a question about a plan."""
         goal, weights = self.goal, self.weights
+        cache = _OF_CACHE_TYPE.get(weights.cache_precision, weights.cache_precision)
         return Wishes(
             serving=self.requests.serving, batch=self.requests.batch, whole_prompts=self.requests.chunk == 0,
             goal=goal.goal,  # type: ignore[arg-type]  # checked below
             objective=goal.objective(), contiguity=goal.contiguity_or_none(), pins=parse_pins(self.pins),
-            degrees=parse_degrees(goal.tensor_parallel), apart=goal.apart, cache_precision=weights.cache_precision,
+            degrees=parse_degrees(goal.tensor_parallel), apart=goal.apart, cache_precision=cache,
             granularity=weights.granularity, together=weights.together, headroom=self.memory.headroom,
             measured=tuple(self.measured or ()), kernels=None if self.costs == "analytic" else self.costs,
             instead=parse_pairs("--instead", self.instead, "DEVICE=CARD"), compares=goal.name is None,
