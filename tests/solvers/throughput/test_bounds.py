@@ -19,7 +19,6 @@ from placekit.solve.stop import wanted_until
 from placekit.solvers.backends.arrays import weak_bound
 from placekit.solvers.backends.program import Program, round_down
 from placekit.solvers.generic.bounds.work_and_path import shared_work
-from placekit.solvers.serial_latency import bound as serial_bound
 from placekit.solvers.throughput.bounds import largest_op, lower_bounds
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
@@ -175,8 +174,9 @@ def test_bounds_come_with_names_best_first(diamond: pk.Problem) -> None:
     assert {"largest op", "unrelated machines", "bottleneck device"} <= {name for _, name in bounds}
     assert sorted(seen) == sorted(name for _, name in bounds)
     assert all(value <= 4.0 for value, _ in bounds)
-    serial = serial_bound.lower_bounds(diamond.replace(objective=pk.SerialLatency()))
-    assert {name for _, name, _ in serial} == {"fastest device for every op", "minimum cut"}
+    serial = pk.solve(diamond.replace(objective=pk.SerialLatency()), method="bound")
+    assert serial.bound_name == "fastest device for every op"
+    assert not set(serial.info["lower_bounds_s"]) & {name for _, name in bounds}
     [(value, name)] = lower_bounds(diamond, should_stop=lambda: True)
     assert value == pytest.approx(1.0)
     assert name == "largest op"
