@@ -116,6 +116,12 @@ def test_a_check_that_fails_is_one_line(
         (["MODEL", "PLACEMENT", "--platform", "PLATFORM", "--hetero"], "HETERO"),
         (["MODEL", "PLACEMENT", "--hetero", "--queue-size", "2"], "--queue-size goes with a bundle"),
         (["MODEL", "PLACEMENT", "--hetero", "-o", "tiny.placement.json"], "it is an input; it would be overwritten"),
+        (["MODEL", "PLACEMENT", "--hetero", "--to", "vllm"], "go with --to openvino, not with --to vllm"),
+        (
+            ["MODEL", "PLACEMENT", "--platform", "PLATFORM", "--to", "torch-pipeline"],
+            "tiny.xml is no PyTorch program (.pt2)",
+        ),
+        (["MODEL", "PLACEMENT", "--to", "vlm"], "--to vlm: no such runtime; runtimes are"),
     ],
 )
 def test_bad_input_is_one_line(

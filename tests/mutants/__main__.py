@@ -42,6 +42,7 @@ TESTS = {
             for name in ("refusals", "netron", "model_explorer", "onnxruntime", "names_of_programs", "device_map")
         ),
         "tests/runtime/test_hetero_sidecar.py",
+        "tests/cli/test_export.py",
     ],
     "placekit/language": [
         f"tests/language/test_{name}.py" for name in ("counts", "decoder", "task", "context", "precision", "model")

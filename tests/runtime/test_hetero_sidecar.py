@@ -21,10 +21,12 @@ from pipelines import chain, chain_value
 from placekit.cost_models.openvino.devices import core_groups, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.machine import usable_cores
-from placekit.exports.hetero_sidecar import hetero_devices, write_sidecar
+from placekit.exports.hetero_sidecar import check_sidecar, hetero_devices, write_sidecar
 from placekit.io.models.model import ModelSource
 from placekit.io.models.read_model import read_model
 from placekit.model.errors import (
+    DeviceUnavailableError,
+    ExecutionError,
     PlacekitError,
     UnsupportedProblemError,
 )
@@ -181,3 +183,30 @@ def test_a_side_car_that_cannot_be_written_says_why(saved: Saved, tmp_path: Path
     shared = Placement(source.graph.op_names, twins.device_names, np.arange(6) % 2)
     with pytest.raises(UnsupportedProblemError, match="are both 'CPU' for HETERO"):
         write_sidecar(source, shared, twins, tmp_path / "a.json")
+
+
+def test_a_device_without_a_name_of_openvino_is_refused(saved: Saved) -> None:
+    """HETERO finds devices by these names."""
+    source = saved(chain([2, 8]))
+    nameless = Platform((Device("tpu", "cpu", is_host=True),))
+    plan = plan_stages(source, Placement(source.graph.op_names, ("tpu",), np.zeros(6, dtype=int)), nameless)
+    with pytest.raises(DeviceUnavailableError, match="device 'tpu' names no OpenVINO device"):
+        hetero_devices(plan)
+
+
+def test_a_script_whose_model_does_not_run_is_an_error(saved: Saved, tmp_path: Path) -> None:
+    """The reason of OpenVINO stands in it, with the devices."""
+    source = saved(chain([2, 8]))
+    plan = plan_stages(source, placement_of(source, {}), PLATFORM)
+    script = tmp_path / "broken.py"
+    script.write_text("PROPERTIES = {}\ndef load(core, model):\n    raise RuntimeError('no kernel')\n")
+    with pytest.raises(ExecutionError, match=f"HETERO:{NAMES[0]} does not run the model: no kernel"):
+        check_sidecar(plan, script, source.path)
+
+
+def test_a_model_that_computes_nothing_has_no_side_car(saved: Saved, tmp_path: Path) -> None:
+    """An input that is the output leaves nothing to place."""
+    x = opset.parameter([2], ov.Type.f32, name="x")
+    source = saved(ov.Model([opset.result(x, name="out")], [x], "empty"))
+    with pytest.raises(UnsupportedProblemError, match="model 'empty' computes nothing; HETERO has nothing to place"):
+        write_sidecar(source, placement_of(source, {}), PLATFORM, tmp_path / "empty.json")

@@ -77,6 +77,15 @@ def test_activations_take_no_memory_from_a_bound() -> None:
     assert runs_below(ExactProblem.of(problem), None) is False
 
 
+def test_shared_weights_are_in_runs_from_their_first_user_on() -> None:
+    """Two bytes that ops 0 and 2 use: once in a run with either, and not in one that begins behind both."""
+    problem = line([1.0, 1.0, 1.0, 1.0], 9.0)
+    problem = problem.replace(costs=problem.costs.replace(blocks=MemoryBlocks.of([(2.0, True, [0, 2])])))
+    program = RunProgram(ExactProblem.of(problem), [0, 1, 2, 3], None, rounds_up=False)
+    assert program.shift == 0
+    assert [program._held_from(begin).tolist() for begin in range(4)] == [[3, 4, 5, 6], [1, 4, 5], [3, 4], [1]]
+
+
 def test_nothing_is_below_nothing() -> None:
     """No load is negative."""
     assert reaches_below(ExactProblem.of(line([1.0, 1.0], 2.0)), Fraction(-1)) is False
