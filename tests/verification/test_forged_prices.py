@@ -271,6 +271,7 @@ FORGED_DIRECTIONS: dict[str, tuple[pk.Problem, Directions, str]] = {
         directions(None, None),
         RULE,
     ),
+    "one device": (small(LOAD, [[1.0], [1.0]], "ab", counts=(1,), contiguity="acyclic"), directions(None, None), RULE),
     # infeasible, with an optimum of 1 s, each: q may come first, and p where nothing leads from q to it
     "q may come first": (ACROSS, directions(None, None), "device 1 may come first, and there is no proof"),
     "p may come first": (

@@ -75,6 +75,8 @@ def test_activations_take_no_memory_from_a_bound() -> None:
     blocks = MemoryBlocks.of([(1.0, False, [0, 1])] * 2)
     problem = problem.replace(costs=problem.costs.replace(blocks=blocks))
     assert runs_below(ExactProblem.of(problem), None) is False
+    program = RunProgram(ExactProblem.of(problem), [0, 1], None, rounds_up=False)
+    assert program._held_from(0).tolist() == [3, 6]
 
 
 def test_shared_weights_are_in_runs_from_their_first_user_on() -> None:
