@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from forged import prices, small
@@ -173,6 +174,12 @@ FORGED_NETS: dict[str, tuple[pk.Problem, Prices, str]] = {
     "a tensor twice in a net": (MOVED, of_transfers(flow(2.0, 0, 0)), r"names a tensor of \[0, 0\] twice"),
     "a tensor by two names": (MOVED, of_transfers(flow(1.0), flow(1.0, -1)), "names tensor -1; the problem has 1"),
     "more than the transfer": (MOVED, of_transfers(flow(2.0)), "more flows than they cost on profile 0"),
+    # 0.5 s of 0.25 s: what one receives makes up for nothing that the other pays
+    "a little more than the transfer": (
+        small(LOAD, [[0.0, None], [None, 0.0]], "ab", move_s=0.25),
+        of_transfers(flow(0.5)),
+        "more flows than they cost on profile 0",
+    ),
     "no such tensor": (MOVED, of_transfers(flow(1.0, 1)), "names tensor 1; the problem has 1"),
     # 1 s of 0 s: c pays for a tensor that it does not touch, to an op that is never on p
     "an op beside the net": (
@@ -322,11 +329,18 @@ def test_forged_prices_are_refused(name: str) -> None:
 APIECE = small(LOAD, [[1.0, 1.0]] * 3, size=4.0, memory={"p": 10.0, "q": 10.0})
 SHARED = pk.Pool("ram", 10.0, APIECE.platform.device_names)
 POOLED = APIECE.replace(platform=replace(APIECE.platform, pools=(SHARED,)))
+ENOUGH = APIECE.replace(platform=replace(APIECE.platform, pools=(replace(SHARED, memory_bytes=12.0),)))
 BOTH_ENDS = PricedNet((0,), ((0, 0, 1.0), (0, 1, -1.0), (1, 1, 1.0), (1, 0, -1.0)))
 HONEST: dict[str, tuple[pk.Problem, Certificate, Bound]] = {
     "the average": (FREE, prices([0.5, 0.5]), 1),
     # three ops of 4 bytes, 10 on each of two devices, which share 10
     "bytes of a pool": (POOLED, prices([0.0, 0.0], memory=[1.0, 1.0]), NOTHING_FEASIBLE),
+    # half of 3 s, 12 bytes used and 12 shared, which may be exceeded by a part of 1e-12
+    "work beside bytes of a pool": (
+        ENOUGH,
+        prices([0.5, 0.5], memory=[1.0, 1.0]),
+        Fraction(3, 2) + 12 - 12 * (1 + Fraction(1, 10**12)),
+    ),
     "all weight on one device": (ONE, prices([1.0], [1.0]), 1),
     "work and transfers of the same seconds": (
         small(LOAD, [[1.0, None], [None, 1.0]], "ab", move_s=1.0),

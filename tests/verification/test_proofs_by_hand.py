@@ -131,6 +131,16 @@ def test_bounds_are_rounded_up_to_steps() -> None:
     assert rounded(Fraction(10) ** 400) == -rounded(-(Fraction(10) ** 400)) == np.finfo(float).max
 
 
+def test_the_least_that_a_kind_pays_without_direct_links() -> None:
+    """A second through host memory; 0.25 s over the link that q has among its devices, and p has not."""
+    problem = small(LOAD, [[1, 1]] * 2, "ab", counts=(2, 2), move_s=1)
+    links = (pk.DirectLink(0.25, 1e9, ("q", "q")),)
+    platform = pk.Platform(problem.platform.devices, problem.platform.links, links)
+    costs = problem.costs.replace(direct_links=platform.direct_link_names, direct_time_s=np.array([[0.25]]))
+    exact = ExactProblem.of(problem.replace(platform=platform, costs=costs)).without_links
+    assert [exact.seconds(ticks) for ticks in exact.transfer[0]] == [1, 0.25]
+
+
 # a and c are on p, b between them on q
 AND_BACK = small(LOAD, [[1, None], [None, 0], [1, None]], "ab bc", contiguity="acyclic")
 CHAIN = small(LOAD, [[1]] * 4, "ab bc cd", counts=(2,), move_s=0.5, contiguity="acyclic")  # 2.5 s

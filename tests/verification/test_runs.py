@@ -10,12 +10,14 @@ from itertools import pairwise
 import numpy as np
 import oracle
 import pytest
+from forged import small
 from linked_problems import on_two_nodes
 
 import placekit as pk
 from placekit.model.contiguity import Contiguity
 from placekit.model.memory import MemoryBlocks
 from placekit.objectives import SerialLatency, Throughput
+from placekit.verification import runs
 from placekit.verification.exact import ExactProblem
 from placekit.verification.ideals import IdealProgram, reaches_below
 from placekit.verification.runs import RunProgram, runs_below
@@ -89,8 +91,39 @@ def test_shared_weights_are_in_runs_from_their_first_user_on() -> None:
 
 
 def test_nothing_is_below_nothing() -> None:
-    """No load is negative."""
-    assert reaches_below(ExactProblem.of(line([1.0, 1.0], 2.0)), Fraction(-1)) is False
+    """No load is negative, be it of ops that take no time."""
+    problem = line([1.0, 1.0], 2.0)
+    at_once = problem.replace(costs=replace(problem.costs, op_time_s=np.zeros((2, 1))))
+    for exact in (ExactProblem.of(problem), ExactProblem.of(at_once)):
+        for below in (Fraction(0), Fraction(-1)):
+            assert reaches_below(exact, below) is False
+            assert runs_below(exact, below) is False
+
+
+def test_a_team_shares_its_samples() -> None:
+    """Three seconds of work on two devices: as a team they take a second and a half, and never less."""
+    exact = ExactProblem.of(line([1.0, 1.0, 1.0], 3.0).replace(objective=Throughput(teams="equal")))
+    assert runs_below(exact, Fraction(3, 2) - Fraction(1, 10**9)) is False
+    assert runs_below(exact, Fraction(3, 2) + Fraction(1, 10**9)) is True
+
+
+def test_runs_go_where_they_are_pinned() -> None:
+    """The first op and the last are pinned to one device, so that the one between them is there, too."""
+    exact = ExactProblem.of(line([1.0, 1.0, 1.0], 3.0).replace(pinned=np.array([1, -1, 1])))
+    assert runs_below(exact, Fraction(3) - Fraction(1, 10**9)) is False
+    assert runs_below(exact, Fraction(3) + Fraction(1, 10**9)) is True
+
+
+def test_searches_that_would_take_long_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses of the devices, of two kinds or nodes, times pairs of ops, times devices or triples of neighbours."""
+    apart = small(Throughput(), [[1, 1]] * 3, "ab bc", counts=(2, 1), contiguity="acyclic")
+    linked = on_two_nodes([("a", "b"), ("b", "c"), ("c", "d")], Throughput(), contiguity=Contiguity.ACYCLIC)
+    for problem, steps in ((apart, (3 * 2) * 3**2 * 3), (linked, (3 * 3) * 4**2 * 3**3)):
+        exact = ExactProblem.of(problem)
+        monkeypatch.setattr(runs, "MAX_WORK", steps)
+        assert runs_below(exact, Fraction(1)) is False
+        monkeypatch.setattr(runs, "MAX_WORK", steps - 1)
+        assert runs_below(exact, Fraction(1)) is None
 
 
 def test_a_value_is_excluded_exactly() -> None:
@@ -198,7 +231,7 @@ def test_memory_may_be_met_as_nearly_as_the_judge_allows() -> None:
 
 
 def test_capacity_of_unused_devices_is_counted() -> None:
-    """Seven ops in a line on devices of two or three kinds, which take an op each, three, or one or two."""
+    """Ops in a line on devices of two or three kinds, which take an op each, three, or one or two."""
     names = [f"op{at}" for at in range(7)]
     graph = pk.OpGraph.from_edges(names, list(pairwise(names)))
     costs = pk.CostTable(("p", "q"), np.ones((7, 2)), np.zeros((6, 2)), np.zeros(7))
@@ -207,12 +240,14 @@ def test_capacity_of_unused_devices_is_counted() -> None:
         costs=replace(costs, op_time_s=np.array([[1.0, 3.0]] * 7)), platform=pk.Platform.of(p=2, q=1)
     )
     six = replace(costs, op_time_s=np.ones((7, 2)), op_memory_bytes=np.array([1.0] * 6 + [0.0]))
-    small = problem.replace(costs=six, platform=pk.Platform.of(p=2, q=1, memory_bytes={"q": 1.0}))
-    assert reaches_below(ExactProblem.of(small), Fraction(5, 2)) is False  # two, two and one, and what has no bytes
+    tight = problem.replace(costs=six, platform=pk.Platform.of(p=2, q=1, memory_bytes={"q": 1.0}))
+    assert reaches_below(ExactProblem.of(tight), Fraction(5, 2)) is False  # two, two and one, and what has no bytes
     able = np.array([[False, False, True]] + [[True, True, False]] * 6)  # the third kind begins
     three = np.array([[1.0, 0.5, 1.0]] * 7)
     times = pk.CostTable(("p", "q", "r"), three, np.zeros((6, 3)), np.zeros(7), supported=able)
     third = problem.replace(costs=times, platform=pk.Platform.of(p=2, q=2, r=1))
-    for case, best in ((problem, 1), (slow, 3), (third, 1)):
+    many = small(Throughput(), [[1, 1]] * 11, " ".join(map("".join, pairwise("abcdefghijk"))), counts=(6, 5))
+    many = many.replace(contiguity=Contiguity.ACYCLIC)
+    for case, best in ((problem, 1), (slow, 3), (third, 1), (many, 1)):
         assert reaches_below(ExactProblem.of(case), Fraction(best)) is False
         assert reaches_below(ExactProblem.of(case), Fraction(best) + Fraction(1, 10**9)) is True

@@ -191,6 +191,25 @@ def test_a_gap_is_never_below_zero() -> None:
     assert found["gap"].outcome is Outcome.CHECKED
 
 
+def test_a_bound_above_the_objective_fails_where_it_is_trusted() -> None:
+    """Nobody enumerates three ops on two devices to refute 2.5 s: their placement does, which takes 2 s."""
+    problem = small(pk.Throughput(), [[1.0]] * 3, counts=(2,))
+    result = dataclasses.replace(pk.solve(problem, "enumerate"), certificate=None, objective=2.5, lower_bound=2.5)
+    found = verify(result, problem, max_steps=3)
+    assert found["bound"].outcome is Outcome.TRUSTED
+    assert found["gap"].outcome is Outcome.FAILED
+    assert found["gap"].detail == "the bound 2.5 s is above the objective"
+    assert not found.is_consistent
+
+
+def test_rules_that_a_placement_keeps_are_told(solved: Result, machines: Problem) -> None:
+    """Those that the problem has, in words; a rule that it has not is not looked at."""
+    assert verify(solved, machines)["contiguity"].detail == "the parts are acyclic"
+    free = machines.replace(contiguity="none")
+    other = dataclasses.replace(solved, problem_hash=free.content_hash)
+    assert "contiguity" not in {check.subject for check in verify(other, free).checks}
+
+
 def test_a_search_without_direct_links_refutes_no_bound() -> None:
     """What it finds below the bound is not there with them: pieces of a chain with overlap, which need them."""
     edges = [("a", "b"), ("b", "c"), ("c", "d")]
