@@ -44,7 +44,7 @@ class UnknownParameterError(InvalidProblemError):
 class NoRoomError(InvalidProblemError):
     """A device whose memory is too small for the `taken_bytes` of a step alone; `device` is its name."""
 
-    def __init__(self, message: str, device: str, taken_bytes: float) -> None:
+    def __init__(self, message: str, device: str = "", taken_bytes: float = 0.0) -> None:
         super().__init__(message)
         self.device, self.taken_bytes = device, taken_bytes
 

@@ -367,11 +367,11 @@ def test_every_machine_gets_a_line_of_llama_cpp(call: Callable[..., Any], tmp_pa
 def test_devices_of_another_machine_by_their_address(call: Callable[..., Any], tmp_path: Path) -> None:
     """`RPC[HOST:PORT]` needs no nodes; a number alone says no address."""
     (tmp_path / "rpc.toml").write_text(PC.replace('name = "GPU"', 'name = "RPC[10.0.0.2:50060]"'))
-    done = call("llm", "gpt2", "--platform", "rpc.toml", "--for", "llama.cpp")
+    done = call("llm", "llama3-8b", "--precision", "int4", "--platform", "rpc.toml", "--for", "llama.cpp")
     assert done.returncode == 0, done.stderr
     assert "ggml-rpc-server -H 10.0.0.2 -p 50060 -d CUDA0" in " ".join(done.stdout.split())
     (tmp_path / "rpc.toml").write_text(PC.replace('name = "GPU"', 'name = "RPC0"'))
-    done = call("llm", "gpt2", "--platform", "rpc.toml", "--for", "llama.cpp")
+    done = call("llm", "llama3-8b", "--precision", "int4", "--platform", "rpc.toml", "--for", "llama.cpp")
     assert done.returncode == 2
     assert "device 'RPC0' is on another machine, and its address is not known" in done.stderr
 

@@ -53,7 +53,7 @@ class WeightChoice:
     precision: str | None = option(
         None, "Of weights: f16, q4_k_m, mxfp4, ... or bits (4.9); q4_k_m,q8_0: a table.", "NAME"
     )
-    cache_precision: str = option("f16", "Precision of the key-value cache: f16, int8 (or q8_0), ...", "NAME")
+    cache_precision: str = option("f16", "Of the cache, such as q8_0.", "NAME")
     granularity: str = option("layer", "Granularity of the plan: whole blocks, or single operators.", "layer|op")
     together: int = option(1, "Consecutive blocks that stay together.", _N)
 
@@ -138,7 +138,7 @@ class LlmOptions:
     requests: ServingOptions = field(default_factory=ServingOptions)
     goal: ServingGoal = field(default_factory=ServingGoal)
     problem: Path | None = option(None, "Write the problem for show, explain, verify and export.", "FILE")
-    plot: Path | None = option(None, "Draw blocks and memory by device: .png, .svg or .pdf.", "FILE")
+    plot: Path | None = option(None, "Draw the plan: .png, .svg or .pdf.", "FILE")
 
     @property
     def wishes(self) -> Wishes:
