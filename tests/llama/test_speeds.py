@@ -39,7 +39,7 @@ MODELS = {
     "deep": Shape(blocks=16, hidden=1024, ffn=2816, vocab=2048, heads=8, kv_heads=4),
     "wide": Shape(blocks=8, hidden=1536, ffn=4096, vocab=4096, heads=12, kv_heads=4),
 }
-GENERATED, TIMES, TURNS = 16, 3, 3
+GENERATED, TIMES, TURNS = 16, 3, 5
 LEAST_DIFFERENCE = 0.05
 """Difference of two measured splits from which on their order counts."""
 
@@ -105,35 +105,27 @@ def rig(
 
 @pytest.mark.parametrize("model", MODELS)
 def test_predicted_splits(rig: Rig, model: str, tmp_path: Path) -> None:
-    """Generation within 10 % of what is measured, and the ranking right.
-
-    What a message to a server takes is in no measurement of one device: a run of its own, of the middle split, tells.
-    """
+    """Generation within 10 % of what is measured, the best of some turns, and the ranking right."""
     (tmp_path / "p.toml").write_text(platform_text([2**40] * 2, rig.addresses))
     machine = as_one_machine(read_platform(tmp_path / "p.toml"))
     described = read_description(str(rig.models[model]))
     blocks = MODELS[model].blocks
     files = [f"{name}={path}" for name, path in rig.measured(model).items()]
-    (tmp_path / "split.json").write_text(json.dumps([rig.measured_split(model, blocks // 2)]))
     first_blocks = [blocks * at // 6 for at in range(1, 6)]
-    real = dict.fromkeys(first_blocks, 0.0)
+    samples: dict[int, list[float]] = {first: [] for first in first_blocks}
     for _ in range(TURNS):  # in turns: what else the machine does changes with time
         for first in first_blocks:
-            real[first] = max(real[first], float(max(rig.measured_split(model, first)["samples_ts"])))
+            samples[first] += map(float, rig.measured_split(model, first)["samples_ts"])
+    costs = with_measured(pk.Analytic.from_platform_file(machine), machine, files, described).costs
+    task = decoder_task(described, Serving(0, GENERATED), machine, partial(costs.cost_table, platform=machine))
+    task = with_server_steps(task)
     found: list[tuple[int, float, float]] = []
-    for given in (files, [*files, str(tmp_path / "split.json")]):
-        measured = with_measured(pk.Analytic.from_platform_file(machine), machine, given, described)
-        costs = measured.costs
-        task = decoder_task(described, Serving(0, GENERATED), machine, partial(costs.cost_table, platform=machine))
-        task = with_server_steps(task, measured.message_s)
-        found = []
-        for first in first_blocks:
-            per_token = given_report(task, Split(0, (first, blocks - first))).time_per_token_s
-            assert per_token is not None
-            found.append((first, 1 / per_token, real[first]))
-        told = "; ".join(f"{first} blocks: {mine:.1f} predicted, {speed:.1f}" for first, mine, speed in found)
-        how = f"{1e6 * measured.message_s:.0f} us a message{', by the middle split' if len(given) > len(files) else ''}"
-        print(f"\n{model} on {rig.threads} threads, load {os.getloadavg()[0]:.1f}, {how}: {told}")  # noqa: T201  # the figures
+    for first in first_blocks:
+        per_token = given_report(task, Split(0, (first, blocks - first))).time_per_token_s
+        assert per_token is not None
+        found.append((first, 1 / per_token, max(samples[first])))  # as the best of each server alone is taken
+    told = "; ".join(f"{first} blocks: {mine:.1f} predicted, {speed:.1f}" for first, mine, speed in found)
+    print(f"\n{model} on {rig.threads} threads, load {os.getloadavg()[0]:.1f}: {told}")  # noqa: T201  # the figures
     assert all(mine == pytest.approx(speed, rel=0.10) for _, mine, speed in found), told
     for (_, mine, speed), (_, other, beside) in combinations(found, 2):
         if abs(speed / beside - 1) > LEAST_DIFFERENCE:

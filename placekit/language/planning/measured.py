@@ -10,9 +10,8 @@ for the n steps of a phase, arithmetic :math:`c_i`, traffic :math:`m_i` and laun
 of the device so far, and the rest (links, the host). T falls in x and in y: bisection finds each for the other fixed,
 and a few rounds find both, as a generated token hardly depends on x.
 
-A measurement of a split over llama.cpp's RPC servers sets what a message to a server takes. The messages of one server
-are in the measurement of that server alone, and count there: a split of n servers has those of n - 1 more. So rates and
-messages are found in turns, which converges as T is nearly linear in both.
+The messages of llama.cpp's RPC servers are a part of T: those of one server are in its own measurement, and a split of
+n servers has those of n - 1 more.
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ from placekit.language.description import ModelDescription
 from placekit.language.gguf.from_gguf import read_gguf
 from placekit.language.planning.given import Split, given_placement
 from placekit.language.report import serving_report
-from placekit.language.runtimes import get_runtime
 from placekit.language.runtimes.device_names import ADDRESS, buffer_names
-from placekit.language.runtimes.llama.server_steps import MESSAGE_S, MESSAGES, with_server_steps
-from placekit.language.runtimes.record import Launch
+from placekit.language.runtimes.llama.server_steps import with_server_steps
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm, decoder_task
 from placekit.model.errors import InvalidProblemError, UnknownNameError
@@ -48,7 +45,6 @@ from placekit.model.sizes import format_bytes
 
 _CACHES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "q8_0": "int8", "q4_0": "int4"}
 _ROUNDS, _HALVINGS, _WIDEST = 60, 120, 1e9
-_SECANTS, _EXACT_S = 8, 1e-9
 _FREE = 1e30
 """Rate at which work takes no time."""
 _SAME_SIZE, _SAME_COUNT = 0.10, 0.01
@@ -70,7 +66,6 @@ class BenchRow(BaseModel):
     n_gpu_layers: int = -1
     n_cpu_moe: int = 0
     devices: str = "auto"
-    tensor_split: str = "0.00"
     tensor_buft_overrides: str = "none"
     n_prompt: int = Field(ge=0)
     n_gen: int = Field(ge=0)
@@ -82,12 +77,6 @@ class BenchRow(BaseModel):
         """True if the processor alone computed."""
         return not self.gpu_info or self.devices == "none" or self.n_gpu_layers == 0
 
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """Addresses of the servers of a split over several; empty for one device, or other devices."""
-        named = tuple(self.gpu_info.split(", "))
-        return named if "/" in self.devices and all(":" in each for each in named) else ()
-
 
 @dataclass(frozen=True)
 class MeasuredDevices:
@@ -95,7 +84,6 @@ class MeasuredDevices:
 
     costs: Analytic
     told: Mapping[str, str]  # words for the measurements of a device, by its kind
-    message_s: float = MESSAGE_S  # seconds of a message to a server of another machine
 
 
 class _File(BaseModel):
@@ -126,68 +114,24 @@ def with_measured(
     costs, machine
         Costs so far, and the devices, with links.
     given
-        Files of llama-bench; ``DEVICE=FILE`` where the file does not tell the device. Those of a split over RPC
-        servers set what a message to a server takes.
+        Files of llama-bench; ``DEVICE=FILE`` where the file does not tell the device.
     planned
         The model that is planned for; a measurement of another one needs its file.
 
     Raises
     ------
     InvalidProblemError
-        A split over several devices of one machine, a device or a model that is not known, or two measurements of one
-        kind that differ.
+        A split over several devices, a device or a model that is not known, or two measurements of one kind that
+        differ.
     """
     rows: dict[str, list[tuple[str, BenchRow]]] = {}
-    splits: list[tuple[str, BenchRow]] = []
     for each in given:
         name, has_name, path = each.partition("=") if not Path(each).exists() else ("", "", each)
         path = path if has_name else each
         for at, row in enumerate(read_bench(path)):
             where = f"{path}: test {at + 1} (n_prompt {row.n_prompt}, n_gen {row.n_gen})"
-            if row.servers and not has_name:
-                splits += [(where, row)] if row.n_gen and not row.n_prompt else []
-                continue
             kind = _measured_device(row, machine, name if has_name else None, where).kind
             rows.setdefault(kind, []).append((where, row))
-    measured = _rated(costs, machine, rows, planned, MESSAGE_S)
-    if not splits:
-        return measured
-    measured = _with_messages(measured, partial(_rated, costs, machine, rows, planned), lambda so_far: float(
-        np.mean([_longer_s(so_far, machine, where, row, planned) for where, row in splits])
-    ))  # fmt: skip
-    step = f"{1e3 * MESSAGES * measured.message_s:.2g} ms of messages per step"
-    told = {kind: f"{words}, {step}" if _is_remote(machine, kind) else words for kind, words in measured.told.items()}
-    return replace(measured, told=told)
-
-
-def _with_messages(
-    measured: MeasuredDevices, rated: Callable[[float], MeasuredDevices], longer_s: Callable[[MeasuredDevices], float]
-) -> MeasuredDevices:
-    """Return the rates with messages that take what splits say, found by secants; never less than nothing."""
-    before, error = measured, longer_s(measured)
-    measured = rated(max(before.message_s + error, 0.0))
-    for _ in range(_SECANTS):
-        change, left = measured.message_s - before.message_s, longer_s(measured)
-        if abs(left) < _EXACT_S or left == error:
-            break
-        message_s = max(measured.message_s - left * change / (left - error), 0.0)
-        before, error = measured, left
-        measured = rated(message_s)
-    return measured
-
-
-def _is_remote(machine: Platform, kind: str) -> bool:
-    return any(ADDRESS in device.properties for device in machine.devices if device.kind == kind)
-
-
-def _rated(
-    costs: Analytic,
-    machine: Platform,
-    rows: Mapping[str, Sequence[tuple[str, BenchRow]]],
-    planned: ModelDescription | None,
-    message_s: float,
-) -> MeasuredDevices:
-    """Return the rates at which devices alone take what was measured, if a message to a server takes so long."""
     specs = dict(costs.spec_of_kind(machine))
     told: dict[str, str] = {}
     hosts = {device.kind for device in machine.devices if device.is_host}
@@ -196,7 +140,7 @@ def _rated(
         prompt = _chosen([each for each in found if each[1].n_prompt and not each[1].n_gen], "n_prompt")
         generated = _chosen([each for each in found if each[1].n_gen and not each[1].n_prompt], "n_gen")
         chosen = {"prompt": prompt, "generated": generated}
-        so_far = MeasuredDevices(replace(costs, specs=specs), told, message_s)
+        so_far = MeasuredDevices(replace(costs, specs=specs), told)
         tests = {
             what: _Test.of(so_far, machine, kind, *each, _model_of(each[1], each[0], planned))
             for what, each in chosen.items()
@@ -206,38 +150,7 @@ def _rated(
             raise InvalidProblemError(f"{found[0][0]}: there is no test of prompts (pp) or of generation (tg) alone")
         specs[kind] = _as_measured(specs[kind], tests)
         told[kind] = ", ".join(f"{what} {test.row.avg_ts:.4g} tokens/s" for what, test in tests.items())
-    return MeasuredDevices(replace(costs, specs=specs), told, message_s)
-
-
-def _longer_s(
-    measured: MeasuredDevices, machine: Platform, where: str, row: BenchRow, planned: ModelDescription | None
-) -> float:
-    """Return by how many seconds messages to servers take longer than so far, as a measured split says."""
-    by_address = {device.properties.get(ADDRESS): device for device in machine.devices}
-    lacking = next((address for address in row.servers if address not in by_address), None)
-    if lacking is not None:
-        raise UnknownNameError(f"{where}: no device RPC[{lacking}]; devices are {', '.join(machine.device_names)}")
-    shares = row.tensor_split.split("/")
-    if len(shares) < len(row.servers) or not any(map(float, shares)):
-        raise InvalidProblemError(f"{where}: tensor_split {row.tensor_split}: give llama-bench the split, -ts 8/9")
-    model, hosts = _model_of(row, where, planned), [device for device in machine.devices if device.is_host]
-    platform = _unlimited(machine, [*hosts[:1], *(by_address[address] for address in row.servers)])
-    own = measured.costs.for_kinds(platform.kinds)
-    serving = Serving(0, row.n_gen, row.n_depth + row.n_gen)
-    task = decoder_task(
-        model, serving, platform, lambda graph: own.cost_table(graph, platform), form=_form(row, where)
-    )  # fmt: skip
-    runtime = get_runtime("llama.cpp")
-    arguments = {
-        "blocks": str(row.n_gpu_layers), "split": ",".join(shares), "servers": ",".join(row.servers),
-        "devices": ",".join(f"RPC{at}" for at in range(len(row.servers))),
-    }  # fmt: skip
-    told = tuple(word for name, value in arguments.items() for word in (runtime.options[name], value))
-    assert runtime.read is not None
-    placement = runtime.read(runtime, Launch(runtime, {}, told), task.problem).placement
-    per_token_s = serving_report(with_server_steps(task, measured.message_s), placement).time_per_token_s
-    assert per_token_s is not None
-    return (1 / row.avg_ts - per_token_s) / (MESSAGES * len(row.servers))
+    return MeasuredDevices(replace(costs, specs=specs), told)
 
 
 def _unlimited(machine: Platform, devices: Sequence[Device]) -> Platform:
@@ -340,7 +253,7 @@ class _Test:
 
         return cls(
             where, row, length / row.avg_ts,
-            serving_report(with_server_steps(task, so_far.message_s), placement).request_s
+            serving_report(with_server_steps(task), placement).request_s
             - float(seconds(spec).sum()),
             seconds(spec.scaled(memory=_FREE, overhead=0.0)),
             seconds(spec.scaled(arithmetic=_FREE, overhead=0.0)),

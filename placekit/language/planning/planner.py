@@ -317,7 +317,7 @@ class Planner:
         """Return the task, whose problem says what is served: exports need it."""
         task = self.model.task(self.rates.costs, self.wishes, serving, platform, form=form)
         task = task if self.kernels is None else with_kernel_times(task, self.kernels)
-        task = with_server_steps(task, self.rates.message_s)
+        task = with_server_steps(task)
         blocks = () if task.description is None else task.description.blocks
         cards = [device for device in self.machine.devices if not device.is_host]
         served = Served(
