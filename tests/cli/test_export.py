@@ -59,6 +59,7 @@ def test_json_names_stages_and_files(call: Call, model_file: Path, placement_fil
     assert sum(stage["num_ops"] for stage in printed["stages"]) == 13
     assert printed["cut_bytes"] == 4 * 8 * 32 * 32
     assert printed["files"] == {"bundle": "b"}
+    assert printed["start"] == {}  # it has no command per node
     assert json.loads(Path("b/manifest.json").read_text())["queue_size"] == 3
 
 
@@ -85,6 +86,24 @@ def test_affinities_for_hetero(call: Call, model_file: Path, tmp_path: Path) -> 
     assert json.loads(Path(files["affinities"]).read_text()) == dict.fromkeys(ops, "CPU")
     loaded = subprocess.run([sys.executable, files["loader"]], check=True, capture_output=True, text=True)
     assert "CPU" in loaded.stdout
+
+
+def test_a_copy_for_netron(call: Call, model_file: Path, placement_file: Path, platform_file: Path) -> None:
+    """The report names the copy and ends with it, as there is no command; ``--json`` prints one object."""
+    arguments = ("export", model_file, placement_file, "--platform", platform_file, "--to", "netron")
+    done = call(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split()[-1] == "tiny.netron.xml"
+    assert Path("tiny.netron.xml").read_text().count('device="right"') > 0
+    assert json.loads(call(*arguments, "--json").stdout)["files"] == {"model": "tiny.netron.xml"}
+
+
+def test_model_explorer_shows_the_times_of_a_problem(call: Call) -> None:
+    """In milliseconds, of every op on its device."""
+    subprocess.run([sys.executable, "-c", PIPELINE], check=True)
+    Path("chain.json").write_text(json.dumps({"layers.0": "gpu.0", "layers.1": "tpu.0"}))
+    assert call("export", "chain.problem.json", "chain.json", "--to", "model-explorer", "-o", "m.json").returncode == 0
+    assert {each["value"] for each in json.loads(Path("m.json").read_text())["results"].values()} == {4.0}
 
 
 def test_a_check_that_fails_is_one_line(
@@ -156,8 +175,9 @@ def test_a_pipeline_is_not_exported_to_what_runs_one_part_after_another(call: Ca
                  "placekit solve chain.problem.json --objective serial-latency", "--force"):  # fmt: skip
         assert text in refused.stderr
     assert call(*export, "--force").returncode == 0
-    assert call("solve", "chain.problem.json", "--objective", "serial-latency").returncode == 0
-    assert call(*export).returncode == 0
+    for objective in ("serial-latency", "makespan"):  # the second takes as long there as it promises
+        assert call("solve", "chain.problem.json", "--objective", objective).returncode == 0
+        assert call(*export).returncode == 0
 
 
 @pytest.mark.parametrize("arguments", [[], ["--hetero"]])

@@ -129,6 +129,10 @@ def test_nodes_without_an_op_follow_their_readers() -> None:
     graph = pk.OpGraph.from_edges(["a", "u"], [("a", "u")])
     placement = pk.Placement(graph.op_names, PLATFORM.device_names, np.array([1, 2]))
     assert devices_of_nodes(model, "onnxruntime", graph, placement) == [1, 1, 1, 2, 2, 1]
+    model.graph.node.insert(0, onnx.helper.make_node("Sum", ["x"], ["q"], name="first"))
+    graph = pk.OpGraph.from_edges(["a", "u", "first"], [("a", "u")])
+    placement = pk.Placement(graph.op_names, PLATFORM.device_names, np.array([1, 2, 0]))
+    assert devices_of_nodes(model, "onnxruntime", graph, placement) == [0, 0, 1, 1, 2, 2, 0]
     alien = pk.OpGraph.from_edges(["b", "c"], [("b", "c")], name="other")
     placement = pk.Placement(alien.op_names, PLATFORM.device_names, np.array([1, 2]))
     with pytest.raises(UnsupportedProblemError, match="'other': no node of the ONNX model has the name of an op"):
@@ -229,6 +233,8 @@ def test_weights_in_files_beside_the_model_are_found(
     assert len(written) == 2 + (files if elsewhere else 0)
     assert set(map(Path, written.values())) == {*Path("out").rglob("*"), *Path("in").rglob("*")} - before
     if elsewhere:  # what is deployed needs nothing of the old folder
+        sides = ["placed.onnx.data", *(f"placed.onnx.data.{at}" for at in range(1, files))]
+        assert sorted(each.name for each in Path("out").glob("*.data*")) == sides
         Path("in").rename("gone")
     session = ort.InferenceSession(target, providers=["CPUExecutionProvider"])
     assert session.run(None, data)[0].shape == (1, size)
