@@ -74,6 +74,33 @@ def test_an_order_that_the_runtime_has_not_is_refused(runtime: str, stages: list
         launch_of(runtime, GRAPH, platform, placement)
 
 
+@pytest.mark.parametrize(
+    ("runtime", "first", "second"),
+    [
+        ("vllm", "--head --port 6379 --num-gpus 1", "--address a:6379 --num-gpus 1"),
+        (
+            "sglang",
+            "--nnodes 2 --node-rank 0 --dist-init-addr a:29500",
+            "--nnodes 2 --node-rank 1 --dist-init-addr a:29500",
+        ),
+    ],
+)
+def test_machines_meet_at_the_first_one(runtime: str, first: str, second: str) -> None:
+    """At its address, and at the port that Ray or torch has by default."""
+    platform = rack({"a": ("l4", 1), "b": ("l4", 1)})
+    placement = pk.Placement(GRAPH.op_names, platform.device_names, np.array(NUMBERS) // 3)
+    starts = launch_of(runtime, GRAPH, platform, placement).starts
+    assert [" ".join(start.arguments) for start in starts] == [first, second]
+
+
+def test_as_many_ranks_on_every_machine() -> None:
+    """Four stages on two machines are two on each, not three and one."""
+    platform = rack({"a": ("l4", 3), "b": ("l4", 1)})
+    placement = pk.Placement(GRAPH.op_names, platform.device_names, np.array(NUMBERS) * 4 // 6)
+    with pytest.raises(UnsupportedProblemError, match="as many ranks on every machine; the plan has a 3, b 1"):
+        launch_of("sglang", GRAPH, platform, placement)
+
+
 def test_cards_are_numbered_on_their_machine() -> None:
     """Card 1 of the second machine is its number 1, whatever stands on the first."""
     platform = rack({"a": ("l4", 2), "b": ("t4", 3)})

@@ -36,6 +36,7 @@ def test_what_lines_assign(text: str, found: dict[str, Any] | None) -> None:
     [
         '"h": open("x")',
         '**{f"h.{i}": 0 for i in list(2)}',
+        '**{f"h.{i}": 0 for i in zip(2)}',
         '**{f"h.{i}": 0 for i in range(3) if i}',
         '**{f"h.{i}": 0 for i in range(10**9)}',
         '**{f"h.{i}": 0 for i in range(1000000000)}',

@@ -40,6 +40,7 @@ def blocks_on(read: Any) -> list[int]:
         # 32 blocks and the output are 33 layers; of shares 3 and 1 the first has 25, of 1 and 1 17
         ("llama-server -m x.gguf -ngl 99 -ts 3,1", [0, 25, 7], 2),
         ("llama-server -m x.gguf --n-gpu-layers 20 --tensor-split=1,0", [13, 19, 0], 1),
+        ("llama-server -m x.gguf -ngl 20 -ts 1", [13, 19, 0], 1),  # no share is none
         ("./build/bin/llama-server --model x.gguf -ngl 10 -dev CUDA1 -t 8 --mlock", [23, 0, 9], 2),
         ("llama-cli -m x.gguf -ngl 0", [32, 0, 0], 0),
         ("llama-server -m x.gguf -ngl all -dev CUDA1,CUDA0 -ts 1,1 \\\n -fa --port 8080", [0, 15, 17], 1),

@@ -82,6 +82,13 @@ def test_names_are_llama_cpp_s() -> None:
     assert "--rpc 10.0.0.7:50099 --device RPC0 " in alone.command
 
 
+def test_unequal_cards_are_numbered_by_their_place() -> None:
+    """CUDA begins with the fastest one otherwise; nothing is said of cards that are not used."""
+    platform = Platform((Device("cpu", "cpu", is_host=True), Device("a", "rtx3060"), Device("b", "rtx4090")))
+    for homes, told in (([0, 0, 0, 1, 2, 2], {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}), ([0] * BLOCKS, {})):
+        assert launch_of("llama.cpp", GRAPH, platform, placement_on(platform, homes)).environment == told
+
+
 def test_a_host_elsewhere_gets_its_threads() -> None:
     """As many as the processor of its kind has cores."""
     named = farm().replace(spec_of_kind={"cpu": "ryzen-9-7950x"})
@@ -132,6 +139,7 @@ def test_a_step_takes_messages_and_bytes_per_server() -> None:
         told = servers * (8 * message_s + 2 * link.latency_s) + moved / link.bandwidth_bytes_per_s
         assert computed_s is not None
         assert per_token_s == pytest.approx(computed_s + told, rel=1e-9)
+    assert with_server_steps(task).costs_of_phase == with_server_steps(task, 31e-6).costs_of_phase
 
 
 def test_without_servers_nothing_is_added() -> None:

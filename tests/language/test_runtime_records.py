@@ -97,6 +97,25 @@ def test_records_name_what_their_tables_of_names_do(record: Runtime) -> None:
         assert list(record.pages) == told["pages"]
 
 
+def test_records_have_the_numbers_of_their_programs() -> None:
+    """Tokens of a chunk, and of a step from which on cards compute for hosts; degrees where an option has them."""
+    assert {record.name: (record.chunk, record.offload_tokens) for record in OWN if record.chunk is not None} == {
+        "vllm": (2048, None),
+        "sglang": (2048, None),
+        "tensorrt-llm": (8192, None),
+        "llama.cpp": (512, 32),
+        "openvino": (256, None),
+        "placekit": (2048, None),
+    }
+    assert all(record.is_parallel == ("degree" in record.options) for record in OWN)
+
+
+def test_a_model_for_llama_cpp_is_a_gguf() -> None:
+    """A file that is one stays; any other name gets the ending, be there a point in it or not."""
+    for model, file in (("a/m.gguf", "a/m.gguf"), ("org/m-1.5b", "m-1.5b.gguf"), ("org/m-1.q8", "m-1.q8.gguf")):
+        assert Launch(RUNTIMES["llama.cpp"]).line(model) == f"llama-server -m {file}"
+
+
 def test_problem_files_say_what_is_served(tmp_path: Path) -> None:
     """All fields come back, and files of 0.5 have them in the provenance of the costs."""
     served = Served(

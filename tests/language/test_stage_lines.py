@@ -102,6 +102,16 @@ def test_replicas_fill_pipelines_or_stages() -> None:
     assert trainer.teams == ((0,), (1, 2), (3, 4))
 
 
+def test_a_trainer_that_is_not_started_is_one_pipeline() -> None:
+    """Without the command that says how many ranks there are."""
+    megatron = RUNTIMES["megatron"]
+    assert megatron.read is not None
+    launch = Launch(megatron, arguments=(megatron.options["stages"], "2"))
+    placed = megatron.read(megatron, launch, problem_on(CARDS))
+    assert blocks_of(placed) == [("gpu.0", 3), ("gpu.1", 3)]
+    assert placed.placement.team_of_device is None
+
+
 def test_ranks_that_compute_together_are_a_device() -> None:
     """A device of the platform has them as its members, in any order."""
     pair = Platform((Device("pair", "gpu", members=("gpu.0", "gpu.1")), Device("single", "gpu")))
@@ -132,6 +142,11 @@ def test_ranks_that_compute_together_are_a_device() -> None:
             "Et|t*5: it has E, blocks as t, m and L in 2 stages",
         ),
         ("device = 'HETERO:gpu.0'", "have no map from modules to devices"),
+        ("device = 'HETERO:gpu.0,gpu.9'\naffinities = {'': 'gpu.0'}", "'device': 'gpu.9': devices are cpu.0, gpu.0"),
+        (
+            f"{TITAN} 2\n[parallelism]\nmodule_fqns_per_model_part = [['layers.0'], ['layers.2']]",
+            "has blocks [0, 2]; the model has 0 to 5, once each",
+        ),
         (f"{TITAN} 2\n[parallelism]\n", "torchtitan without module_fqns_per_model_part chooses stages by itself"),
         (
             f"{TITAN} 3\n[parallelism]\nmodule_fqns_per_model_part = [['layers.0', 'layers.1', 'layers.2'], "
