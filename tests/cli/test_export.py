@@ -59,8 +59,21 @@ def test_json_names_stages_and_files(call: Call, model_file: Path, placement_fil
     assert sum(stage["num_ops"] for stage in printed["stages"]) == 13
     assert printed["cut_bytes"] == 4 * 8 * 32 * 32
     assert printed["files"] == {"bundle": "b"}
-    assert printed["start"] == {}  # it has no command per node
     assert json.loads(Path("b/manifest.json").read_text())["queue_size"] == 3
+
+
+def test_a_bundle_has_no_command_per_node(
+    call: Call, model_file: Path, placement_file: Path, platform_file: Path
+) -> None:
+    """One process runs it; commands that start a process per machine are for programs of torch."""
+    text = platform_file.read_text()
+    for name in ("left", "right"):
+        text = text.replace(f'name = "{name}"', f'name = "{name}"\nnode = "{name}"')
+    link = "[[direct_link]]\nbetween_nodes = true\nlatency_s = 1e-4\nbandwidth_bytes_per_s = 1e9\n"
+    platform_file.write_text(text + link)
+    done = call("export", model_file, placement_file, "--platform", platform_file, "--no-check", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["start"] == {}
 
 
 def test_results_are_placements_too(call: Call, model_file: Path) -> None:
