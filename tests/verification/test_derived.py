@@ -19,6 +19,7 @@ from placekit.io.files.result_json import read_result, write_result
 from placekit.model.errors import PlacekitError
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, SerialLatency, Throughput
+from placekit.verification.derived import _differing
 from placekit.verification.verify import Outcome, verify
 
 FREE = (
@@ -150,3 +151,11 @@ def test_a_schedule_may_be_left_out(name: str, tmp_path: Any) -> None:
     document = json.loads(path.read_text()) | {"schedule": None}
     path.write_text(json.dumps(document))
     assert verify(read_result(path), problem, document=document).is_consistent
+
+
+def test_lists_differ_by_their_entries() -> None:
+    """Each but for rounding; lists of other lengths as a whole."""
+    follows = [0.1, 0.2, 0.3]
+    assert list(_differing("ends", [0.1, 0.2, 0.1 + 0.2], follows)) == []
+    assert list(_differing("ends", [0.1, 0.25, 0.3], follows)) == ["ends[1] is 0.25, it follows 0.2"]
+    assert list(_differing("ends", [0.1, 0.2], follows)) == ["ends is [0.1, 0.2], it follows [0.1, 0.2, 0.3]"]

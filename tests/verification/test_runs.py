@@ -104,6 +104,9 @@ def test_a_team_shares_its_samples() -> None:
     """Three seconds of work on two devices: as a team they take a second and a half, and never less."""
     exact = ExactProblem.of(line([1.0, 1.0, 1.0], 3.0).replace(objective=Throughput(teams="equal")))
     assert runs_below(exact, Fraction(3, 2) - Fraction(1, 10**9)) is False
+    assert (
+        runs_below(exact, Fraction(3, 2)) is not True
+    )  # thirds that are rounded down reach it, rounded up they do not
     assert runs_below(exact, Fraction(3, 2) + Fraction(1, 10**9)) is True
 
 
