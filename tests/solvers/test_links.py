@@ -106,6 +106,28 @@ def test_relaxed_answers_are_tried_with_devices_exchanged_between_nodes() -> Non
     assert pk.solve(CHAIN, method="dp").objective == near(3.1)
 
 
+def test_the_relaxation_leaves_out_a_pool_of_one_node() -> None:
+    """Without nodes the devices outside are like those inside: more fits, and no bound is above an answer."""
+    problem = on_two_nodes([("a", "b"), ("b", "c"), ("c", "d")], pk.Throughput())
+    pools = (pk.Pool("ram", 1.0, ("gpu.0", "gpu.2")),)
+    platform = pk.Platform(
+        tuple(device.replace(memory_bytes=1.0) for device in problem.platform.devices),
+        problem.platform.links, problem.platform.direct_links, pools=pools,
+    )  # fmt: skip
+    problem = problem.replace(platform=platform, costs=problem.costs.replace(op_memory_bytes=np.full(4, 1.0)))
+    assert without_links(problem).platform.pools == ()
+    for method in ("enumerate", "auto", "dp"):
+        result = pk.solve(problem, method, stop=pk.MaxRuntime(10))
+        assert result.status == "infeasible", method  # three ops have room: two on y, one in the pool
+    roomy = problem.replace(costs=problem.costs.replace(op_memory_bytes=np.array([1.0, 1.0, 1.0, 0.0])))
+    best = pk.solve(roomy, "enumerate")
+    assert best.objective is not None
+    auto = pk.solve(roomy, "auto", stop=pk.MaxRuntime(10))
+    assert auto.objective == near(best.objective)
+    assert auto.lower_bound is not None
+    assert auto.lower_bound <= best.objective * (1 + 1e-9)
+
+
 def test_what_knows_no_links_is_refused_with_the_reason() -> None:
     """Offload latency, teams, a cost table without the link, and a workload file."""
     problem = CHAIN
