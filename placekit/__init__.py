@@ -190,7 +190,7 @@ __all__ = [
     "write_workload",
 ]
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 _HOMES = {
     "benchmarks.generators.shops": ("parse_job_shop",),

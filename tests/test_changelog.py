@@ -12,6 +12,7 @@ TEXT = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
 # The first 16 hex digits of SHA-256 of a section, from its heading to the next one. The commit that closes a version
 # adds its line; no line changes ever after: what is to be said about a closed version stands in the next one.
 CLOSED = {
+    "0.6.0": "bdab1269569839db",
     "0.5.0": "c06bd9ae7e031aaa",
     "0.4.0": "0b00363caf1bad2e",
     "0.3.0": "97652e026b0ef295",
