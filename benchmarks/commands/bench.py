@@ -159,7 +159,7 @@ def _published(running: Running, *, as_json: bool) -> None:
     if as_json:
         print_json({"suite": PUBLISHED, "rows": len(found), "files": {"rows": str(written)}})
         return
-    for title, table in truth([written]):
+    for title, table in truth(found):
         print_line(f"**{title}**\n\n{markdown_table(table)}\n")
     print_line(f"{len(found)} measurements of {path}, predictions in {written}")
 

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
+from placekit.benchmarks.published import read_predictions
 from placekit.benchmarks.report.answers import write_answers
 from placekit.benchmarks.report.named import TABLES, best, named_tables
 from placekit.benchmarks.report.sources import read_source
@@ -74,9 +75,10 @@ def report(
     if output is not None and table not in (None, TRUTH):
         raise InvalidProblemError(f"--output {output} goes with the page, or with --table {TRUTH}")
     if table == TRUTH:
-        _print_tables(table, list(truth(results)), as_json=as_json)
+        found = [each for path in results for each in read_predictions(path)]
+        _print_tables(table, list(truth(found)), as_json=as_json)
         if output is not None:
-            save_figure(plot_truth(results), output)
+            save_figure(plot_truth(found), output)
             print_line(f"\nwrote {output}", sys.stderr)
         return
     if table is not None:

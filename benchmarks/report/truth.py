@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from placekit.benchmarks.published import Decision, Predicted, accuracy, decisions, read_predictions
+from placekit.benchmarks.published import Decision, Predicted, accuracy, decisions
 from placekit.benchmarks.report.tables import Table, Titled
 from placekit.io.visible import device_color
 from placekit.plotting.canvas import COLORS, axes_or_new, new_figure
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
 _WHAT = {"generated": "generated tokens/s", "prompt": "prompt tokens/s"}
 
 
-def truth(paths: Iterable[Path]) -> Titled:
+def truth(found: Sequence[Predicted]) -> Titled:
     """Predicted over measured by class of split, and the choices that follow from the predictions."""
-    found = [each for path in paths for each in read_predictions(path)]
     for what, words in _WHAT.items():
         yield f"{words}: predicted / measured", _by_class(found, what)
     yield (
@@ -68,12 +66,11 @@ def _regrets(made: Sequence[Decision]) -> tuple[list[float], list[float]]:
     return [each.regret for each in made], [each.rule_regret for each in made]
 
 
-def plot_truth(paths: Iterable[Path]) -> Figure:
+def plot_truth(found: Sequence[Predicted]) -> Figure:
     """Draw predicted against measured tokens per second on logarithmic axes, one point per row, coloured by class.
 
     Between the dashed lines a prediction is within a factor of 1.5.
     """
-    found = [each for path in paths for each in read_predictions(path)]
     classes = list(dict.fromkeys(each.row.kind for each in found))
     figure = new_figure(8.0, 4.2)
     for ax, (what, words) in zip(figure.subplots(1, 2), _WHAT.items(), strict=True):

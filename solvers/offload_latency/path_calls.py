@@ -33,11 +33,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.arrays import csr_lists, topological_order
+from placekit.model.contiguity import edges_along_order
 from placekit.solve.method import Run
 from placekit.solvers.backends.flow import CutCost, Nets
 from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem
-from placekit.solvers.offload_latency.plans import assign_devices, insert_nodes, placement_of
+from placekit.solvers.offload_latency.plans import offer_calls
 from placekit.solvers.offload_latency.series.series_arrays import merged_groups
 
 CALLS_ALONG_PATH = "calls along a path"
@@ -238,14 +239,13 @@ def _neighbours(flat: OffloadProblem, path: NDArray[np.int64]) -> tuple[NDArray[
     """Return the last place that leads to each node (-1 for none), and the first that it leads to (m for none)."""
     after, until = np.full(flat.num_nodes, -1), np.full(flat.num_nodes, len(path))
     after[path] = until[path] = np.arange(len(path))
-    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
-    by_rank = np.argsort(np.argsort(order)[flat.senders], kind="stable").tolist()
-    sender, receiver = flat.senders.tolist(), flat.receivers.tolist()
+    senders, receivers = edges_along_order(flat.num_nodes, flat.senders, flat.receivers)
+    edges = list(zip(senders.tolist(), receivers.tolist(), strict=True))
     a, u = after.tolist(), until.tolist()
-    for edge in by_rank:
-        a[receiver[edge]] = max(a[receiver[edge]], a[sender[edge]])
-    for edge in reversed(by_rank):
-        u[sender[edge]] = min(u[sender[edge]], u[receiver[edge]])
+    for sender, receiver in edges:
+        a[receiver] = max(a[receiver], a[sender])
+    for sender, receiver in reversed(edges):
+        u[sender] = min(u[sender], u[receiver])
     return np.array(a, dtype=np.int64), np.array(u, dtype=np.int64)
 
 
@@ -254,8 +254,4 @@ def _offer(run: Run, flat: OffloadProblem, plan: Plan, members: dict[tuple[int, 
     call_of_node = np.full(flat.num_nodes, -1, dtype=np.int64)
     for number, call in enumerate(plan.calls):
         call_of_node[members[call] & (call_of_node < 0)] = number
-    insert_nodes(flat, call_of_node, np.flatnonzero(call_of_node < 0))
-    device_of_call = assign_devices(flat, call_of_node, [group for group, _, _ in plan.calls])
-    placement = None if device_of_call is None else placement_of(flat, call_of_node, device_of_call)
-    if placement is not None:
-        run.offer(placement)
+    offer_calls(run, flat, call_of_node, np.flatnonzero(call_of_node < 0), [group for group, _, _ in plan.calls])

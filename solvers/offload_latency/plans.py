@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from placekit.model.contiguity import edges_along_order
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
+from placekit.solve.method import Run
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
 
@@ -81,6 +82,20 @@ def placement_of(
     steps = None if flat.calls_per_device == 1 else np.where(in_call, call_of_node, 0)
     expand = flat.contraction.expand
     return Placement.of(flat.contraction.problem, expand(device), None if steps is None else expand(steps))
+
+
+def offer_calls(
+    run: Run, flat: OffloadProblem, call_of_node: NDArray[np.int64], left_out: NDArray[np.int64], groups: list[int]
+) -> None:
+    """Offer the placement of calls of these groups, numbered in their order, if they fit on devices.
+
+    `call_of_node` is changed: nodes that were left out join a call where that is possible, or stay on the host.
+    """
+    insert_nodes(flat, call_of_node, left_out)
+    device_of_call = assign_devices(flat, call_of_node, groups)
+    placement = None if device_of_call is None else placement_of(flat, call_of_node, device_of_call)
+    if placement is not None:
+        run.offer(placement)
 
 
 def _first_places(flat: OffloadProblem) -> dict[int, int]:

@@ -146,9 +146,9 @@ def test_the_command_predicts_a_file_and_the_report_prints_its_table(tmp_path: P
 
 
 def test_the_picture_has_a_point_per_row() -> None:
-    """Of each panel as many points as rows that the table counts."""
-    path = kept_rows()
-    rows = {title: dict(zip(table.columns, row, strict=True)) for title, table in truth([path]) for row in table.rows
+    """Each panel has as many points as rows that the table counts."""
+    found = read_predictions(kept_rows())
+    rows = {title: dict(zip(table.columns, row, strict=True)) for title, table in truth(found) for row in table.rows
             if row[0] == "all"}  # fmt: skip
-    drawn = [sum(np.shape(points.get_offsets())[0] for points in ax.collections) for ax in plot_truth([path]).axes]
+    drawn = [sum(np.shape(points.get_offsets())[0] for points in ax.collections) for ax in plot_truth(found).axes]
     assert drawn == [int(row["rows"]) for row in rows.values()]

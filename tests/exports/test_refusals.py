@@ -1,4 +1,4 @@
-"""What an export cannot say is refused in words, on graphs of a few ops."""
+"""Exports refuse in words what they cannot say, on graphs of a few ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a served model is counted as, by hand: parameters, steps of phases, bits of weights, memory of a task."""
+"""Counts of a served model, by hand: parameters, steps of phases, bits of weights, memory of a task."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_tokens_within_a_window(count: int, tokens: int, start: int, window: int
 
 
 def test_the_context_that_a_plan_has_room_for() -> None:
-    """What a card has beside weights and activations, in tokens of the cache, down to whole steps."""
+    """Room of a card beside weights and activations, in tokens of the cache, down to whole steps."""
     card = pk.Platform.of(l4=1, memory_bytes={"l4": 2.0**31})
     plan = pk.plan_serving(SMALL, card, wishes=pk.Wishes(serving=Serving(64, 16), compares=False)).plan
     assert plan.report is not None

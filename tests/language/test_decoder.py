@@ -24,7 +24,7 @@ def test_parameters_are_the_published_ones(name: str) -> None:
 
 
 def test_parameters_are_the_published_ones_to_the_last() -> None:
-    """Of models whose modules have no biases: what their published tensors add up to."""
+    """Parameters are the sum of the published tensors, for models whose modules have no biases."""
     published = {
         "llama3-8b": 8_030_261_248,
         "llama3-70b": 70_553_706_496,

@@ -295,7 +295,7 @@ RULES: dict[str, Any] = {
 
 
 def test_memory_that_a_runtime_leaves() -> None:
-    """Of a card the headroom and what the runtime itself takes, of host memory and of small cards a tenth at most."""
+    """Cards keep the headroom and what the runtime itself takes; host memory and small cards a tenth at most."""
     rules = Rules(**RULES, reserved_bytes=2**30, logit_rows=4)
     model = describe_decoder(SHAPE)
     own = 2**30 + 4 * 500 * 4

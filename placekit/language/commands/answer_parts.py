@@ -26,12 +26,17 @@ def verdict_text(answer: Answer) -> Text:
     if report is None:
         return Text(f"{name} does not fit: {needed(answer)}.", style="bold")
     line = Text(_what_to_do(answer), style="bold")
-    main = next(iter(reversed(answer.speeds.items())), None)
-    told = "" if main is None else f": {rate(main[1].tokens_per_s)} {_unit(main[0])}"
+    told = f": {main_speed(answer)}" if answer.speeds else ""
     own = next((each for each in answer.rivals if each.kind == "own choice"), None)
     gain = "" if own is None else f", {_gain_told(own, answer)}"
     line.append(f"{told}{gain}; {_sure(answer)}.")
     return line
+
+
+def main_speed(answer: Answer) -> str:
+    """Return the speed of the last phase of a plan in words."""
+    phase, speed = next(reversed(answer.speeds.items()))
+    return f"{rate(speed.tokens_per_s)} {_unit(phase)}"
 
 
 def _unit(phase: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placekit.io.visible import device_color
+from placekit.language.commands.answer_parts import main_speed
 from placekit.language.planning.answer import Answer
 from placekit.language.report import DeviceMemory
 from placekit.model.blocks.block_paths import block_numbers
@@ -69,8 +70,7 @@ def _draw_blocks(answer: Answer, ax: Axes) -> None:
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.set_xlabel("block", fontsize=8)
     ax.tick_params(labelsize=8)
-    speed = next(iter(reversed(answer.speeds.values())))
-    legend_above(ax, title=f"{answer.model.called}: {speed.tokens_per_s:,.3g} tokens/s; blocks by device")
+    legend_above(ax, title=f"{answer.model.called}: {main_speed(answer)}; blocks by device")
 
 
 def _held_told(answer: Answer, num_blocks: int, *, is_host: bool) -> str:

@@ -33,6 +33,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+STATE_BYTES, MASK_BYTES = 4, 2
+"""Bytes of a number in a hidden state, and in a mask."""
 COPIES = 4
 """Copies of the inputs of a pipelined part (``GGML_SCHED_MAX_COPIES``)."""
 CONTEXT_STEP = 256

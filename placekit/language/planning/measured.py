@@ -153,16 +153,6 @@ def with_measured(
     return MeasuredDevices(replace(costs, specs=specs), told)
 
 
-def _unlimited(machine: Platform, devices: Sequence[Device]) -> Platform:
-    return machine.with_devices(dict.fromkeys(device.replace(memory_bytes=None) for device in devices))
-
-
-def _form(row: BenchRow, where: str) -> TaskForm:
-    if row.type_k not in _CACHES:
-        raise InvalidProblemError(f"{where}: type_k is {row.type_k}; it must be one of {', '.join(_CACHES)}")
-    return TaskForm(cache_precision=_CACHES[row.type_k])
-
-
 def _chosen(rows: Sequence[tuple[str, BenchRow]], length: str) -> tuple[str, BenchRow] | None:
     """Return the test with the emptiest cache, and of these the longest."""
     return max(rows, key=lambda each: (-each[1].n_depth, getattr(each[1], length)), default=None)
@@ -226,10 +216,12 @@ class _Test:
         cls, so_far: MeasuredDevices, machine: Platform, kind: str, where: str, row: BenchRow, model: ModelDescription
     ) -> Self:
         """Return the test of a device of `kind`, which had all blocks of the model and its head."""
-        form = _form(row, where)
+        if row.type_k not in _CACHES:
+            raise InvalidProblemError(f"{where}: type_k is {row.type_k}; it must be one of {', '.join(_CACHES)}")
+        form = TaskForm(cache_precision=_CACHES[row.type_k])
         first = next(each for each in machine.devices if each.kind == kind)
         host = next((each for each in machine.devices if each.is_host), first)
-        platform = _unlimited(machine, (host, first))
+        platform = machine.with_devices(dict.fromkeys(each.replace(memory_bytes=None) for each in (host, first)))
         length = row.n_prompt or row.n_gen
         serving = Serving(row.n_prompt, row.n_gen, row.n_depth + length, chunk=row.n_ubatch)
         spec_of_kind = so_far.costs.spec_of_kind(machine)

@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from placekit.language.gguf.buffers import Buffers
+from placekit.language.gguf.buffers import MASK_BYTES, STATE_BYTES, Buffers
 from placekit.language.graph import LOGIT_BYTES
 from placekit.language.task import LanguageTask, less_memory
 from placekit.model.blocks.block_paths import BEFORE, block_numbers
 from placekit.model.placement import Placement
-
-_STATE_BYTES, _MASK_BYTES = 4, 2
-"""Bytes of a number in a hidden state, and in a mask."""
 
 
 def buffers_of(task: LanguageTask) -> Buffers | None:
@@ -23,7 +20,7 @@ def buffers_of(task: LanguageTask) -> Buffers | None:
         return None
     phase = serving.phases[0]
     tokens = min(serving.chunk or phase.tokens * serving.batch, serving.context * serving.sequences)
-    state = float(tokens * model.hidden * _STATE_BYTES)
+    state = float(tokens * model.hidden * STATE_BYTES)
     # live tensors of the step were counted in 16 bits, the hidden state among them
     live = 2 * task.activation_bytes / (phase.tokens * serving.batch) * tokens
     mixing = [part for block in model.blocks for part in block.parts if part.parameters and part.width == model.hidden]
@@ -32,9 +29,9 @@ def buffers_of(task: LanguageTask) -> Buffers | None:
     )
     active = max((part.experts_per_token for part in mixing if part.experts > 1), default=0)
     return Buffers(
-        max(live - state, 3 * inner * tokens * _STATE_BYTES, 2 * active * state), state,
-        float(tokens * serving.context * _MASK_BYTES), float(tokens * model.vocab * LOGIT_BYTES),
-        max(float(tokens * part.cache_values * _STATE_BYTES) for part in model.parts),
+        max(live - state, 3 * inner * tokens * STATE_BYTES, 2 * active * state), state,
+        float(tokens * serving.context * MASK_BYTES), float(tokens * model.vocab * LOGIT_BYTES),
+        max(float(tokens * part.cache_values * STATE_BYTES) for part in model.parts),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from placekit.solve.method import Run
 from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem
-from placekit.solvers.offload_latency.plans import assign_devices, insert_nodes, placement_of
+from placekit.solvers.offload_latency.plans import offer_calls
 from placekit.solvers.offload_latency.series.gap_calls import Inside, look_inside
 from placekit.solvers.offload_latency.series.series_program import SeriesPlan, solve_series
 from placekit.solvers.offload_latency.series.spine import Series, along_order, decompose
@@ -28,13 +28,7 @@ def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: SeriesPlan)
     call_of_node = np.full(flat.num_nodes, -1, dtype=np.int64)
     for call, (nodes, _) in enumerate(plan.calls):
         call_of_node[nodes] = call
-    insert_nodes(flat, call_of_node, series.dropped)
-    device_of_call = assign_devices(flat, call_of_node, [group for _, group in plan.calls])
-    if device_of_call is None:
-        return
-    placement = placement_of(flat, call_of_node, device_of_call)
-    if placement is not None:
-        run.offer(placement)
+    offer_calls(run, flat, call_of_node, series.dropped, [group for _, group in plan.calls])
 
 
 def solve_along_spine(

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.language.gguf.buffers import padded
+from placekit.language.gguf.buffers import MASK_BYTES, STATE_BYTES, padded
 from placekit.language.graph import ACTIVATION_BYTES, LOGIT_BYTES
 from placekit.language.runtimes.device_names import ADDRESS
 from placekit.language.serving import Phase
@@ -41,12 +41,12 @@ MESSAGE_S = 31e-6
 """Seconds of a message beside the network."""
 HEAD_BYTES = 322
 """A tensor's description of 296 bytes, the command, sizes and offset."""
-_STATE_BYTES, _MASK_BYTES, _PLACE_BYTES = 4, 2, 20
-"""Bytes of a number of the hidden state, of one in the mask, and of a token's position and places in the cache."""
+_PLACE_BYTES = 20
+"""Bytes of a token's position, and of its places in the cache."""
 
 
-def with_server_steps(task: LanguageTask, message_s: float = MESSAGE_S) -> LanguageTask:
-    """Return the task with what every step takes on servers of other machines, a message taking `message_s`.
+def with_server_steps(task: LanguageTask) -> LanguageTask:
+    """Return the task with what every step takes on servers of other machines.
 
     A server has one run of blocks, so the hidden state comes in and goes out: each way has half of the costs, the
     output having the half of the way out on the last server. Without such devices, or without a description, the task
@@ -59,22 +59,19 @@ def with_server_steps(task: LanguageTask, message_s: float = MESSAGE_S) -> Langu
     tables = dict(task.costs_of_phase)
     for phase in task.serving.phases:
         for kind in kinds:
-            link = platform.links[kind]
-            tables[phase.name] = _with_steps(task, phase, tables[phase.name], kind, link, message_s)
+            tables[phase.name] = _with_steps(task, phase, tables[phase.name], kind, platform.links[kind])
     return task.with_costs(tables)
 
 
-def _with_steps(
-    task: LanguageTask, phase: Phase, table: CostTable, kind: str, link: Link, message_s: float
-) -> CostTable:
+def _with_steps(task: LanguageTask, phase: Phase, table: CostTable, kind: str, link: Link) -> CostTable:
     """Return the costs of one step of a phase with what servers of a kind take beside their ops."""
     model, batch = task.description, task.serving.batch
     assert model is not None
     tokens = batch * phase.tokens
-    mask_bytes = tokens * padded(round(phase.past + phase.tokens)) * _MASK_BYTES
+    mask_bytes = tokens * padded(round(phase.past + phase.tokens)) * MASK_BYTES
     sent = MESSAGES * HEAD_BYTES + mask_bytes + tokens * _PLACE_BYTES
-    half_s = (MESSAGES * message_s + sent / link.bandwidth_bytes_per_s) / 2
-    wider_s = tokens * model.hidden * (_STATE_BYTES - ACTIVATION_BYTES) / link.bandwidth_bytes_per_s
+    half_s = (MESSAGES * MESSAGE_S + sent / link.bandwidth_bytes_per_s) / 2
+    wider_s = tokens * model.hidden * (STATE_BYTES - ACTIVATION_BYTES) / link.bandwidth_bytes_per_s
     at = table.kinds.index(kind)
     moved, time = table.transfer_time_s.copy(), table.op_time_s.copy()
     moved[:, at] += half_s + wider_s
