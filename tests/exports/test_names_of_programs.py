@@ -30,7 +30,7 @@ from placekit.language.planning.apart import PROXY, apart_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.runtimes.launch import launch_lines, servers
 from placekit.language.runtimes.llama.rpc import as_one_machine
-from placekit.language.runtimes.typed import parse_line
+from placekit.language.runtimes.typed import _TORCHRUN_FLAGS, parse_line
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import decoder_task
 from placekit.model.errors import PlacekitError, UnsupportedProblemError
@@ -293,6 +293,8 @@ def test_torchrun_parses_what_starts_a_pipeline(tmp_path: Path, monkeypatch: pyt
     assert start_lines(_on_nodes("a", "a"), "run.py") == {}
     used = {word for word in [*words[2:], *lines["a"].split()] if word.startswith("--")} - {"--samples"}
     assert used == set(PROGRAMS["torchrun"]["options"]) <= names
+    flags = {name for action in parser._actions if action.nargs == 0 for name in action.option_strings}
+    assert flags - {"-h", "--help", "-m", "--module"} == _TORCHRUN_FLAGS
 
 
 def _on_nodes(*nodes: str) -> StagePlan:

@@ -102,6 +102,14 @@ def test_replicas_fill_pipelines_or_stages() -> None:
     assert trainer.teams == ((0,), (1, 2), (3, 4))
 
 
+def test_torchrun_starts_one_rank_unless_told() -> None:
+    """As its parser says; a word instead of a number, such as ``gpu``, is all cards."""
+    with pytest.raises(InvalidProblemError, match=r"2 ranks on gpu\.0; there are 1"):
+        read("torchrun --standalone pretrain_gpt.py --pipeline-model-parallel-size 2")
+    every = read("torchrun --nproc-per-node=gpu pretrain_gpt.py --pipeline-model-parallel-size 2").placement
+    assert every.teams == ((0,), (1, 2), (3, 4))
+
+
 def test_a_trainer_that_is_not_started_is_one_pipeline() -> None:
     """Without the command that says how many ranks there are."""
     megatron = RUNTIMES["megatron"]

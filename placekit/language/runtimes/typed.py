@@ -29,6 +29,10 @@ _TORCHRUN = {
     "--rdzv-endpoint": "--rdzv-endpoint", "--rdzv_endpoint": "--rdzv-endpoint",
 }  # fmt: skip
 """Options of torchrun that are kept; all others but the flags have a value, too."""
+_TORCHRUN_FLAGS = frozenset(
+    ("--standalone", "--no-python", "--no_python", "--run-path", "--run_path", "--virtual-local-rank",
+     "--virtual_local_rank")
+)  # fmt: skip
 _NODE_OPTIONS = {"--nnodes": "--nnodes", "--node-rank": "--node-rank", "--dist-init-addr": "--dist-init-addr"}
 """Options of a server that say which of several machines it is on."""
 
@@ -195,21 +199,21 @@ def _command(line: _Line, runtimes: list[Runtime], wanted: str | None) -> tuple[
 
 def _torchrun(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the options of torchrun, and what follows the script or module."""
-    told: list[str] = []
+    told = {"--nproc-per-node": "1"}  # its default
     at = 0
     while at < len(words) and words[at].startswith("-"):
         name, glued, value = words[at].partition("=")
         at += 1
         if name in ("-m", "--module"):
             break
-        if name in ("--standalone", "--no-python", "--no_python"):
+        if name in _TORCHRUN_FLAGS:
             continue
         if not glued:
             value = words[at] if at < len(words) else ""
             at += 1
         if name in _TORCHRUN:
-            told += [_TORCHRUN[name], value]
-    return told or ["--standalone", "1"], words[at + 1 :]
+            told[_TORCHRUN[name]] = value
+    return [word for pair in told.items() for word in pair], words[at + 1 :]
 
 
 def _joined(launches: list[Launch], cluster: list[Start]) -> Launch:
