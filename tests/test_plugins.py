@@ -323,7 +323,7 @@ def test_an_installed_package_brings_names(site: Path, diamond: pk.Problem, tmp_
     """Its method and its objective, in rows of methods and on the command line; the file of the page's command."""
     pk.write_problem(diamond, tmp_path / "problem.json")
     command = re.findall(r"^\$ placekit (.*)$", (ROOT / "docs" / "plugins.md").read_text(), re.MULTILINE)[0]
-    told = in_new_process(site, "-m", "placekit", *command.split(), "--json", cwd=tmp_path)
+    told = in_new_process(site, "-m", "placekit", *command.split(), "--time-limit", "5", "--json", cwd=tmp_path)
     result = json.loads(told[told.index("{") : told.rindex("}") + 1])
     assert (result["objective_name"], result["method"]) == ("shared-bus", "by-depth+local-search")
     assert result["objective"] == 4.0  # the bus takes 2 s for every tensor that an accelerator sends or receives
