@@ -394,7 +394,7 @@ def test_the_clock_of_a_solve_stands_still_while_kernels_are_compiled(diamond: p
         kernel: Any = njit(lambda x: x + 1)
         assert kernel(1.0) == 2.0
     assert 0 < solving.compile_s <= perf_counter() - begin_s
-    assert solving.load_s >= 0
+    assert solving.load_s == 0  # no kernel was read from the cache meanwhile
 
 
 def test_types_come_back_as_they_were() -> None:

@@ -46,15 +46,16 @@ LINES = {
     "show P --schedule nonsense": "there are 1f1b, gpipe, interleaved",
     "zoo nonsense": "models are resnet50, ",
     "bench nonsense": "shipped suites are ",
-    "explain P --objective nonsense": "",
-    "verify P --objective nonsense": "",
+    "explain R --objective nonsense": "objectives are throughput, ",
+    "verify R P --objective nonsense": "objectives are throughput, ",
 }
 
 
 def test_unknown_name_lists_the_known_ones(call: Call, diamond_file: Path, model_file: Path, tmp_path: Path) -> None:
     """Exit code 2, one line on stderr, nothing on stdout."""
     (tmp_path / "p.toml").write_text(PLATFORM)
-    places = {"P": diamond_file, "M": model_file, "T": "p.toml"}
+    assert call("solve", diamond_file).returncode == 0
+    places = {"P": diamond_file, "M": model_file, "T": "p.toml", "R": "diamond.result.json"}
     for line, told in LINES.items():
         done = call(*(places.get(word, word) for word in line.split()))
         assert done.returncode == 2, line

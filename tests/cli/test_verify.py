@@ -18,7 +18,7 @@ def test_verify_tells_good_from_bad(call: Callable[..., Any], diamond_file: Path
     assert solved.returncode == 0
     good = call("verify", "d.result.json", diamond_file)
     assert good.returncode == 0
-    assert "objective" in good.stdout
+    assert "objective  checked  0.0025 s; the result says 0.0025 s" in good.stdout
     assert all(line.split()[1] == "checked" for line in good.stdout.splitlines())
     said = json.loads(call("verify", "d.result.json", diamond_file, "--json").stdout)
     assert said["is_consistent"]
@@ -27,11 +27,12 @@ def test_verify_tells_good_from_bad(call: Callable[..., Any], diamond_file: Path
     result.write_text(json.dumps(document | {"objective": document["objective"] * 1.5}))
     bad = call("verify", "d.result.json", diamond_file)
     assert bad.returncode == 5
-    assert "failed" in bad.stdout
+    assert "objective  failed   0.0025 s; the result says 0.00375 s" in bad.stdout
     result.write_text(json.dumps(document | {"certificate": {"schema": "placekit/certificate/1", "kind": "magic"}}))
     broken = call("verify", "d.result.json", diamond_file)
     assert broken.returncode == 2
     assert len(broken.stderr.splitlines()) == 1
+    assert "d.result.json: certificate is " in broken.stderr
 
 
 def test_result_alone_is_verified(call: Call, diamond_file: Path, tmp_path: Path) -> None:
@@ -92,6 +93,6 @@ def test_a_forged_gap_ends_the_command_with_5(call: Call, diamond_file: Path, tm
     path.write_text(json.dumps(document | forged_gap | {"trace": [], "info": {}}))
     done = call("verify", "d.result.json", diamond_file)
     assert done.returncode == 5
-    assert "fields" in done.stdout
+    assert "fields     failed   gap is 0.0, objective and bound give 0.136" in done.stdout.splitlines()
     path.write_text(json.dumps(document | {"runtime_s": -1.0}))
     assert call("verify", "d.result.json", diamond_file).returncode == 2
