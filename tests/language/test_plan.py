@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -65,6 +66,12 @@ def plan(model: Decoder, platform: pk.Platform, runtime: str | None, serving: Se
     return best_plan(plan_cases(make, serving, platform, rules), partial(solve, method=Chain()), rules)
 
 
+@cache
+def unruled_tokens_per_s(model: str, rig: str, share: float) -> float:
+    """Return the speed of the plan that keeps to no runtime's rules."""
+    return plan(MODELS[model], RIGS[rig], None, Serving(64, 16, sequences=2), share).tokens_per_s
+
+
 @pytest.mark.parametrize("rig", RIGS)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -72,14 +79,23 @@ def test_every_plan_of_a_runtime_exports(runtime: str, model: str, rig: str) -> 
     """Where the cards hold the model, or about half of it and the CPU the rest; no plan beats the one without rules."""
     for share in (0.9, 0.45):
         found = plan(MODELS[model], RIGS[rig], runtime, Serving(64, 16, sequences=2), share)
+        assert found.tokens_per_s <= unruled_tokens_per_s(model, rig, share) * (1 + 1e-9)
         if found.result.placement is None:
-            assert RUNTIMES[runtime].host == "none" or rig == "no host"
+            assert (RUNTIMES[runtime].host, model, rig, share) == ("none", "gpt2", "one card", 0.45)
             continue
         problem, placement = found.task.problem, found.result.placement
+        cards = [each.name for each in problem.platform.devices if not each.is_host]
+        used = set(placement.values())
         if runtime in TOLD:
-            assert launch_of(runtime, problem.graph, problem.platform, placement).arguments
+            arguments = launch_of(runtime, problem.graph, problem.platform, placement).arguments
+            told = dict(pairwise(arguments))
+            if runtime == "llama.cpp":
+                assert told.get("--device", "").count("CUDA") == len(used & set(cards))
+            else:
+                assert arguments[1] == str(len(used)), "a stage for each device"
         else:
-            assert device_map(problem.graph, problem.platform, placement)
+            places = device_map(problem.graph, problem.platform, placement).values()
+            assert {cards[each] if isinstance(each, int) else f"{HOST}.0" for each in places} == used
 
 
 def test_the_rig_of_three_cards_and_a_cpu() -> None:
