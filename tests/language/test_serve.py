@@ -12,47 +12,36 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from llama_models import Shape, write_model
+from names_written import PROGRAMS
 from signals import interruptible
 
-STAND_IN = f"""#!{sys.executable}
-import json, os, subprocess, sys, time
-from http.server import BaseHTTPRequestHandler, HTTPServer
-told, is_own = sys.argv, "on" in sys.argv
-fault = os.environ.get("FAULT", "")
-child = subprocess.Popen(["sleep", "600"])
-with open(os.environ["PIDS"], "a") as file:
-    file.write(f"{{os.getpid()}} {{child.pid}}\\n")
-if fault == "dies" or (fault == "plan dies" and not is_own) or (fault == "own dies" and is_own):
-    print("loading\\nerror: no memory left for the cache\\nbye", flush=True)
-    sys.exit(3)
-if fault == "hangs":
-    time.sleep(600)
-rate = 10.0 if is_own == (os.environ.get("FAST") == "planned") else 20.0
+import placekit as pk
+from placekit.language.runtimes import RUNTIMES
+from placekit.language.runtimes.record import Launch
+from placekit.language.serve import speeds
+from placekit.language.serve.compare import launch_of, require_server
+from placekit.language.serve.process import started
+from placekit.language.serve.speeds import RequestSpeeds, measure
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Device
+from placekit.model.served import Served
 
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_): pass
-    def answer(self, values):
-        text = json.dumps(values).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-    def do_GET(self):
-        self.answer({{"status": "ok"}})
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if fault == "no timings":
-            return self.answer({{"content": ""}})
-        count, made = len(asked["prompt"]), asked["n_predict"]
-        self.answer({{"timings": {{"prompt_n": count, "predicted_n": made, "prompt_per_second": 10 * rate,
-                                 "predicted_per_second": rate}}}})
+TESTS = Path(__file__).parents[1]
+TABLE = TESTS / "exports" / "names_of_programs.toml"
 
-HTTPServer(("127.0.0.1", int(told[told.index("--port") + 1])), Handler).serve_forever()
-"""
+
+def put_stand_in(folder: Path, name: str) -> dict[str, str]:
+    """Make a script that is called like a server and stands in for it; return the environment that it takes."""
+    folder.mkdir()
+    (folder / name).write_text(f"#!{sys.executable}\n{(TESTS / 'stand_in_server.py').read_text()}")
+    (folder / name).chmod(0o755)
+    files = {variable: str(folder / variable.lower()) for variable in ("PIDS", "SENT")}
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "NAMES_OF_PROGRAMS": str(TABLE), **files}
 
 
 @pytest.fixture
@@ -67,19 +56,16 @@ def port() -> int:
 def serve(tmp_path: Path, port: int) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start ``placekit serve`` with the stand-in on its path, in a folder with a small model."""
     write_model(tmp_path / "tiny.gguf", Shape(blocks=2, hidden=64, ffn=96))
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    (programs / "llama-server").write_text(STAND_IN)
-    (programs / "llama-server").chmod(0o755)
+    stand_in = put_stand_in(tmp_path / "programs", "llama-server")
     started = []
 
     def run(*arguments: str, on_path: bool = True, **environment: str) -> subprocess.Popen[str]:
-        path = f"{programs}:{os.environ['PATH']}" if on_path else "/usr/bin:/bin"
+        without = {} if on_path else {"PATH": "/usr/bin:/bin"}
         words = ["tiny.gguf", "--ram", "8 GB DDR4-3200 x2", "--port", str(port), *arguments]
         process = subprocess.Popen(
             interruptible("-m", "placekit.cli.main", "serve", *words), cwd=tmp_path, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "PATH": path, "PIDS": str(tmp_path / "pids"), "PYTHONPATH": str(Path.cwd()),
+            env={**os.environ, **stand_in, **without, "PYTHONPATH": str(Path.cwd()),
                  "PLACEKIT_CACHE": str(tmp_path / "cache"), **environment},
         )  # fmt: skip
         started.append(process)
@@ -94,7 +80,7 @@ def serve(tmp_path: Path, port: int) -> Iterator[Callable[..., subprocess.Popen[
 
 def ended(tmp_path: Path) -> bool:
     """Return whether all servers, and what they started, are gone."""
-    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    pids = [int(pid) for pid in (tmp_path / "programs" / "pids").read_text().split()]
     assert len(pids) > 1
 
     def lives(pid: int) -> bool:
@@ -186,7 +172,7 @@ def test_what_cannot_be_served_is_one_line(
             (serve("--once", on_path=False), "llama-server is not installed: no program of this name on PATH"),
             (serve("--line", "llama-server -ngl 1"), "--line goes with placekit llm"),
             (serve("--json"), "--json goes with --once"),
-            (serve("--for", "megatron"), "megatron"),
+            (serve("--cards", "RTX 4090", "--for", "megatron"), "megatron is no server that a line starts"),
         ]
         for process, told in cases:
             _, errors = process.communicate(timeout=120)
@@ -196,3 +182,58 @@ def test_what_cannot_be_served_is_one_line(
     (tmp_path / "tiny.gguf").unlink()
     _, errors = serve("--once").communicate(timeout=120)
     assert "error: llama.cpp serves a .gguf file that is here; tiny.gguf is none" in errors
+
+
+def test_servers_are_served_and_trainers_are_not() -> None:
+    """A trainer takes cards, and torchrun would get --host; a library has no line."""
+    able = {"vllm", "sglang", "tensorrt-llm", "llama.cpp"}
+    for name, record in RUNTIMES.items():
+        if name in able:
+            require_server(record)
+        else:
+            with pytest.raises(InvalidProblemError, match=f"^{name} is no server that a line starts$"):
+                require_server(record)
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "sglang"])
+def test_a_plan_of_several_machines_is_not_served(runtime: str) -> None:
+    """Only the first machine would be started, and wait for the others."""
+    cards = tuple(Device(f"{node}.gpu", "t4", node=node) for node in ("attic", "desk"))
+    platform = pk.Platform(cards, direct_links=(pk.DirectLink(3e-5, 2.8e9, between_nodes=True),))
+    answer = pk.plan_serving("llama3-8b", platform, runtime)
+    with pytest.raises(InvalidProblemError, match=r"a plan of one machine is served, this one is of (attic|desk), "):
+        launch_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "program"),
+    [("vllm", "vllm"), ("sglang", "python"), ("tensorrt-llm", "trtllm-serve"), ("llama.cpp", "llama-server")],
+)
+def test_a_server_gets_options_and_requests_of_its_table(
+    runtime: str, program: str, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways; the clock says the speeds of those that do not, and no cache has the beginning of a prompt."""
+    for name, value in put_stand_in(tmp_path / "programs", program).items():
+        monkeypatch.setenv(name, value)
+    clock = iter([0.0, 1.0, 1.0, 3.0, 10.0, 12.0, 20.0, 25.5])
+    monkeypatch.setattr(speeds, "time", SimpleNamespace(perf_counter=clock.__next__))
+    record = RUNTIMES[runtime]
+    config = {"pp_partition": [2]} if record.settings else {}
+    launch = Launch(record, {}, tuple(record.planned(Served(context=64, sequences=2))), config=config)
+    with started(launch, "m.gguf", "127.0.0.1", port, 60.0) as server:
+        found = measure(server.url, 64, 8, model="m.gguf", tells_timings=record.takes_gguf)
+    sent = [json.loads(line) for line in (tmp_path / "programs" / "sent").read_text().splitlines()]
+    keys = {path: sorted(body) for path, body in sent}
+    assert keys == {path: sorted(told) for path, told in PROGRAMS[runtime]["requests"].items()}
+    asked = [body for _, body in sent if body]
+    limits = [(len(body["prompt"]), body.get("max_tokens", body.get("n_predict"))) for body in asked]
+    assert all(body["ignore_eos"] is True for body in asked)  # else a model may end its text early
+    if record.takes_gguf:
+        assert limits == [(16, 4), (64, 8)]
+        assert [body["cache_prompt"] for body in asked] == [False] * 2
+        assert found == RequestSpeeds(64, 8, 100.0, 10.0)
+    else:
+        assert limits == [(16, 1), (16, 4), (64, 1), (64, 8)]
+        assert {(body["model"], body["stream"], body["temperature"]) for body in asked} == {("m.gguf", False, 0)}
+        assert len({body["prompt"][0] for body in asked}) == 4
+        assert found == RequestSpeeds(64, 7, 64 / 2.0, 7 / 3.5)

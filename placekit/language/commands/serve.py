@@ -22,7 +22,7 @@ from placekit.language.commands.llm_options import LlmOptions, refuse_contradict
 from placekit.language.planning.planner import plan_models
 from placekit.language.planning.question import GivenModel, Search
 from placekit.language.runtimes import get_runtime
-from placekit.language.serve.compare import Kept, Wanted, faster_server, launch_of
+from placekit.language.serve.compare import Kept, Wanted, faster_server, launch_of, require_server
 from placekit.language.serve.process import require_free, require_program
 from placekit.language.serve.speeds import RequestSpeeds
 from placekit.model.errors import InvalidProblemError
@@ -64,6 +64,7 @@ def serve(
         raise InvalidProblemError("--json goes with --once: the object is printed at the end")
     refuse_contradictions(asked)
     runtime = get_runtime(asked.goal.runtime or DEFAULT_RUNTIME)
+    require_server(runtime)
     if runtime.takes_gguf and not (name is not None and Path(name).suffix.lower() == ".gguf" and Path(name).is_file()):
         raise InvalidProblemError(f"{runtime.name} serves a .gguf file that is here; {name or 'no model'} is none")
     platform = replace(asked.memory, headroom=None).apply(asked.machine.platform())

@@ -113,6 +113,11 @@ class Runtime(Rules):
                 raise InvalidProblemError(f"runtime {self.name!r}: {part} is {getattr(self, part)!r}; {_ASKED[part]}")
 
     @property
+    def is_server(self) -> bool:
+        """True if its line starts a server of a model; False for a library, and for a program of the user's."""
+        return self.program is not None and "{model}" in self.program
+
+    @property
     def has_phases_apart(self) -> bool:
         """True if prefill and decode may be servers of their own."""
         return set(self.phases) == set(PHASES)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from placekit.language.planning.answer import Answer
-from placekit.language.runtimes.record import Launch
+from placekit.language.runtimes.record import Launch, Runtime
 from placekit.language.serve.process import Server, started
 from placekit.language.serve.speeds import RequestSpeeds, measure
 from placekit.model.errors import ExecutionError, InvalidProblemError
@@ -52,10 +52,16 @@ class Kept:
         return self.own_choice.request_s / self.planned.request_s
 
 
+def require_server(runtime: Runtime) -> None:
+    """Raise `InvalidProblemError` if a runtime is a library, or starts a program of the user's that trains."""
+    if not runtime.is_server:
+        raise InvalidProblemError(f"{runtime.name} is no server that a line starts")
+
+
 def launch_of(answer: Answer) -> Launch:
     """Return what starts the one server of a plan.
 
-    Raises `InvalidProblemError`: no plan, no runtime, several servers, or a model without the file that is needed.
+    Raises `InvalidProblemError`: no plan, no runtime, several servers, or servers on several machines.
     """
     servers = answer.servers
     if answer.report is None:
@@ -63,8 +69,12 @@ def launch_of(answer: Answer) -> Launch:
     if list(servers) != [""]:
         raise InvalidProblemError("a plan of one server is served: give --for, and leave out --apart")
     launch = servers[""]
-    if launch.runtime.program is None or launch.code:
-        raise InvalidProblemError(f"{launch.runtime.name} is no server that a line starts")
+    require_server(launch.runtime)
+    if len(launch.starts) > 1:
+        nodes = ", ".join(str(each.node) for each in launch.starts)
+        raise InvalidProblemError(
+            f"a plan of one machine is served, this one is of {nodes}: start the lines of placekit llm on them"
+        )
     return launch
 
 

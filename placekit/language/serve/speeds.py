@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Any
 
 from placekit.language.serve.asking import ask
@@ -13,6 +14,8 @@ from placekit.model.errors import ExecutionError
 _LIMIT_S = 3600.0
 _WARM_UP = (16, 4)
 """Tokens of the request before the one that is measured."""
+_ORDERS = count()
+"""Orders of tokens that no request had yet."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +64,22 @@ def _by_timings(url: str, _: str, prompt: int, generated: int) -> RequestSpeeds:
 
 def _by_clock(url: str, model: str, prompt: int, generated: int) -> RequestSpeeds:
     seconds = []
-    for count in (1, generated):
+    for made in (1, generated):
+        tokens = _tokens(prompt, shift=next(_ORDERS))
         begun = time.perf_counter()
         _post(
             url, "/v1/completions",
-            {"model": model, "prompt": _tokens(prompt, shift=count), "max_tokens": count, "ignore_eos": True,
-             "temperature": 0, "stream": False},
+            {"model": model, "prompt": tokens, "max_tokens": made, "ignore_eos": True, "temperature": 0,
+             "stream": False},
         )  # fmt: skip
         seconds.append(time.perf_counter() - begun)
     first_s, whole_s = seconds
     return RequestSpeeds(prompt, generated - 1, prompt / first_s, (generated - 1) / max(whole_s - first_s, 1e-9))
 
 
-def _tokens(count: int, shift: int = 0) -> list[int]:
-    """Return tokens that every vocabulary has, in an order that no earlier request had, so that no cache helps."""
-    return [100 + (at * 37 + shift * 11) % 150 for at in range(count)]
+def _tokens(number: int, shift: int = 0) -> list[int]:
+    """Return tokens that every vocabulary has; with another shift the first one differs, so that no cache helps."""
+    return [100 + (at * 37 + shift * 11) % 150 for at in range(number)]
 
 
 def _post(url: str, path: str, values: Any) -> Any:
