@@ -25,6 +25,8 @@ class Written:
     variables: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
     values: set[tuple[str, str]] = field(default_factory=set)
+    settings: set[tuple[str, str | bool]] = field(default_factory=set)  # words by key, with N for numbers in them
+    lines: list[list[str]] = field(default_factory=list)  # words behind the variables
 
     def read_line(self, line: str) -> None:
         """Read a line of a shell: variables, the command, then options, whose values may be JSON."""
@@ -32,6 +34,7 @@ class Written:
         while words and (found := re.match(r"([A-Za-z_]\w*)=", words[0])):
             self.variables.add(found[1])
             words.pop(0)
+        self.lines.append(words)
         start = 3 if words[:2] == ["python", "-m"] else 0
         names = [word for word in words[start:] if re.fullmatch(r"--?[A-Za-z][\w.-]*", word)]
         self.commands.add(" ".join(words[: words.index(names[0], start)] if names else words))
@@ -42,12 +45,16 @@ class Written:
                 if value.startswith("{"):
                     self.read_keys(json.loads(value))
 
-    def read_keys(self, document: object) -> None:
-        """Read the keys of a file, at all depths."""
+    def read_keys(self, document: object, key: str = "") -> None:
+        """Read the keys of a file, at all depths, and the words that they have."""
         if isinstance(document, dict):
             self.keys.update(document)
-            for value in document.values():
-                self.read_keys(value)
+            for name, value in document.items():
+                self.read_keys(value, name)
         elif isinstance(document, list):
             for value in document:
-                self.read_keys(value)
+                self.read_keys(value, key)
+        elif isinstance(document, bool):
+            self.settings.add((key, document))
+        elif isinstance(document, str):
+            self.settings.add((key, re.sub(r"\d+", "N", document)))

@@ -193,6 +193,32 @@ def test_names_are_those_of_the_table(written: dict[str, Written], runtime: str)
     assert names.commands == set(told["commands"])
     allowed = told.get("values", {})
     assert {(name, value) for name, value in names.values if value not in allowed.get(name, [value])} == set()
+    assert names.settings == {(key, word) for key, words in told.get("settings", {}).items() for word in words}
+
+
+@pytest.mark.parametrize("runtime", [name for name in TOLD if RUNTIMES[name].has_phases_apart])
+def test_servers_of_phases_listen_to_ports_of_their_own(runtime: str) -> None:
+    """They may be on one machine; vLLM has ports of its own for the cache that is sent."""
+    told = servers(runtime, *phases_apart()).values()
+    ports = [int(each.values["--port"]) for each in told]
+    ports += [int(each.environment["VLLM_NIXL_SIDE_CHANNEL_PORT"]) for each in told if runtime == "vllm"]
+    assert len(set(ports)) == len(ports) == (4 if runtime == "vllm" else 2)
+    assert all(1024 <= port < 2**16 for port in ports)
+
+
+@pytest.mark.parametrize(("runtime", "script"), [("megatron", "pretrain_gpt.py"), ("torchtitan", "torchtitan.train")])
+def test_torchrun_parses_what_starts_a_trainer(written: dict[str, Written], runtime: str, script: str) -> None:
+    """By its own parser, which says what is the script, or the module, and what are options of that."""
+    parser = pytest.importorskip("torch.distributed.run").get_args_parser()
+    own = {name for action in parser._actions for name in action.option_strings}
+    passed = set()
+    for words in written[runtime].lines:
+        told = parser.parse_args(words[1:])
+        assert (words[0], told.module, told.training_script) == ("torchrun", runtime == "torchtitan", script)
+        assert told.standalone or (int(told.nnodes) > 1 and told.rdzv_endpoint.endswith(":29500"))
+        assert int(told.nproc_per_node) > 0
+        passed |= {word for word in told.training_script_args if word.startswith("--")}
+    assert passed == set(PROGRAMS[runtime]["options"]) - own
 
 
 def test_variables_of_drivers_are_those_of_the_table(written: dict[str, Written]) -> None:
@@ -290,12 +316,31 @@ def test_torchrun_parses_what_starts_a_pipeline(tmp_path: Path, monkeypatch: pyt
     told = parser.parse_args(lines["b"].split()[1:])
     assert (told.nnodes, told.node_rank, told.nproc_per_node) == ("2", 1, "1")
     assert (told.master_addr, told.master_port, told.training_script) == ("a", 29500, "run.py")
-    assert "RANK=1 python run.py" in start_lines(_on_nodes("a", "b", "a"), "run.py")["b, stage 1"]
     assert start_lines(_on_nodes("a", "a"), "run.py") == {}
     used = {word for word in [*words[2:], *lines["a"].split()] if word.startswith("--")} - {"--samples"}
     assert used == set(PROGRAMS["torchrun"]["options"]) <= names
     flags = {name for action in parser._actions if action.nargs == 0 for name in action.option_strings}
     assert flags - {"-h", "--help", "-m", "--module"} == _TORCHRUN_FLAGS
+
+
+def test_torch_asks_for_the_variables_of_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where stages of a machine do not follow one another, each is started by itself; torch misses each variable."""
+    rendezvous = pytest.importorskip("torch.distributed.rendezvous").rendezvous
+    lines = start_lines(_on_nodes("a", "b", "a"), "run.py")
+    assert lines == {
+        f"{node}, stage {at}": f"WORLD_SIZE=3 MASTER_ADDR=a MASTER_PORT=29500 RANK={at} python run.py"
+        for at, node in enumerate("aba")
+    }
+    names = Written()
+    names.read_line(lines["b, stage 1"])
+    assert names.variables == set(PROGRAMS["torchrun"]["variables"])
+    for name in names.variables:
+        monkeypatch.setenv(name, "1")
+    for name in names.variables:
+        with monkeypatch.context() as without:
+            without.delenv(name)
+            with pytest.raises(ValueError, match=f"environment variable {name} expected, but not set"):
+                next(iter(rendezvous("env://")))
 
 
 def _on_nodes(*nodes: str) -> StagePlan:

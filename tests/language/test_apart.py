@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shlex
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +131,21 @@ def test_it_wins_where_devices_suit_one_phase(tmp_path: Path) -> None:
     write_problem(apart.task.problem, tmp_path / "apart.json")  # export has nothing but the file
     with pytest.raises(UnsupportedProblemError, match=r"one for decode, which vllm, sglang, tensorrt-llm can be told"):
         launch_lines("megatron", "m", apart.task.problem, placement)
-    for runtime, told in (
-        ("vllm", ["--kv-transfer-config", "--port 8200"]),
-        ("sglang", ["--disaggregation-mode prefill", "--disaggregation-mode decode"]),
-        ("tensorrt-llm", ["prefill.yaml", "cache_transceiver_config"]),
+    both = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+    settings = {"pipeline_parallel_size": 1, "pp_partition": [32], "cache_transceiver_config": {"backend": "DEFAULT"}}
+    for runtime, option, told in (
+        ("vllm", "--kv-transfer-config", [both, both]),
+        ("sglang", "--disaggregation-mode", ["prefill", "decode"]),
+        ("tensorrt-llm", "--extra_llm_api_options", ["prefill.yaml", "decode.yaml"]),
     ):
         lines = launch_lines(runtime, "m", read_problem(tmp_path / "apart.json"), placement)
-        assert all(any(text in line for line in lines) for text in told)
+        starts = [at for at, line in enumerate(lines) if "VISIBLE" in line]
+        values = [dict(pairwise(shlex.split(lines[at])))[option] for at in starts]
+        assert [json.loads(value) if "{" in value else value for value in values] == told
+        texts = [[line.split(": ", 1) for line in lines[at + 1 : end]] for at, end in pairwise([*starts, len(lines)])]
+        files = [{key: json.loads(value) for key, value in text} for text in texts]
+        if runtime == "tensorrt-llm":
+            assert files == [{**settings, "disable_overlap_scheduler": True}, settings]
         assert [line.split()[:2] for line in lines if "VISIBLE" in line] == [
             ["CUDA_DEVICE_ORDER=PCI_BUS_ID", f"CUDA_VISIBLE_DEVICES={card}"] for card in (0, 1)
         ]
