@@ -22,11 +22,11 @@ from placekit.training.piper_json import piper_to_dict
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OTHER_TESTS = {
-    "docs/deploy.md": "tests/test_docs_deploy.py runs the page with the output of its snippet",
-    "docs/tutorial.md": "tests/test_docs_tutorial.py runs the page with the output of its snippets",
-    "docs/verify.md": "tests/test_docs_verify.py runs the page after the snippet that writes its problem",
-    "docs/pytorch.md": "tests/test_docs_pages.py runs the page where torch is installed",
-    "docs/language_models.md": "tests/test_docs_pages.py runs the page and looks for proofs",
+    "docs/deploy.md": "tests/test_docs_deploy.py::test_page_runs",
+    "docs/tutorial.md": "tests/test_docs_tutorial.py::test_page_runs_from_top_to_bottom",
+    "docs/verify.md": "tests/test_docs_verify.py::test_page_runs",
+    "docs/pytorch.md": "tests/test_docs_pages.py::test_commands_on_the_page_about_pytorch_run",
+    "docs/language_models.md": "tests/test_docs_pages.py::test_commands_on_the_page_about_language_models_run",
 }
 """Pages whose commands run, in their order, in a test of their own."""
 NOT_RUN = {

@@ -1,7 +1,7 @@
 """Joined paths: every row of the tables of inputs, runtimes and exports leads from a file to the last artefact.
 
-The rows are read from the pages. A row is walked by a function here, or by a test elsewhere that is named; a row
-without either fails.
+The rows are read from the pages, and compared with what the product offers. Each is walked by a function here, through
+the command line, up to what another program loads, runs or parses; a row without one fails.
 """
 
 from __future__ import annotations
@@ -9,65 +9,47 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import shlex
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
-from gguf_headers import attention, feed_forward, write_model
+from gguf_headers import VOCAB, attention, feed_forward, write_header, write_model
 from llama_layers import devices_of_layers
 from names_written import DRIVERS, PROGRAMS, Written
+from table_rows import ROOT, Row, faults_of, pages, walked_rows
+from test_docs_commands import OTHER_TESTS, RUN, reason_not_to_run
+from test_docs_commands import pages as commands_of_pages
 
 from placekit import runtime
 from placekit.cost_models.openvino.devices import shared_core
+from placekit.io.readers import OTHER_KINDS, READERS
+from placekit.language.runtimes import RUNTIMES
+from placekit.training.generate import chain_problem
+from placekit.training.piper_json import write_piper
 
-ROOT = Path(__file__).parents[2]
 Call = Callable[..., Any]
 Walk = Callable[[Call, Path], None]
-HEADERS = (
-    ("`--for`", "devices"), ("`--to`", "what is written"), ("`--to`", "of"),
-    ("model", "what is read"), ("file", "read"), ("you have", "read"),
-)  # fmt: skip
-"""First two columns of the tables of inputs, runtimes and exports."""
+COMMANDS = commands_of_pages()
+LLM, FILES, DEPLOY = "docs/language_models.md", "docs/files.md", "docs/deploy.md"
+JOURNEYS: list[Any] = []
+"""Walks as parameters of a test; each walks one row or several."""
+WALKED: set[Row] = set()
 
 
-def rows(*columns: str) -> list[tuple[str, ...]]:
-    """Return the page and the first two cells of all rows of tables whose first column is one of these."""
-    found: list[tuple[str, ...]] = []
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        header: tuple[str, ...] = ()
-        for line in path.read_text().splitlines():
-            cells = tuple(cell.strip() for cell in line.strip("|").split("|"))[:2] if line.startswith("|") else ()
-            if not cells or not header:
-                header = cells
-            elif header in HEADERS and header[0] in columns and not set(line) <= set("|-: "):
-                found.append((str(path.relative_to(ROOT)), *cells))
-    return found
-
-
-def walked_rows() -> list[tuple[str, str]]:
-    """Return the page and the name of every row that has to be walked: each name of an option, or the first cell."""
-    named = [
-        (page, f"{option} {name}")
-        for option in ("--for", "--to")
-        for page, cell, _ in rows(f"`{option}`")
-        for name in re.findall(r"`([^`]+)`", cell)
-    ]
-    return named + [(page, cell) for page, cell, _ in rows("model", "file")]
-
-
-WALKS: dict[tuple[str, str], Walk | str] = {}
-"""By page and row: the function that walks it, or the test that does."""
-
-
-def walks(page: str, *names: str) -> Callable[[Walk], Walk]:
-    """Register a function for rows of a page."""
+def walks(*rows: Row, marks: Sequence[pytest.MarkDecorator] = ()) -> Callable[[Walk], Walk]:
+    """Register a function that walks these rows."""
 
     def register(walk: Walk) -> Walk:
-        WALKS.update({(page, name): walk for name in names})
+        JOURNEYS.append(pytest.param(walk, id=f"{Path(rows[0][0]).stem}: {rows[0][1]}", marks=marks))
+        WALKED.update(rows)
         return walk
 
     return register
@@ -183,11 +165,12 @@ def partition(name: str, exported: dict[str, Any]) -> list[Any]:
     return [int(count) for count in exported["environment"][f"{name.upper()}_PP_LAYER_PARTITION"].split(",")]
 
 
-for each in ("vllm", "sglang", "tensorrt-llm", "megatron", "torchtitan", "llama.cpp"):
-    WALKS["docs/language_models.md", f"--for {each}"] = for_runtime(each, SHORT if each == "llama.cpp" else "")
+walks((LLM, "--for vllm"), (LLM, "--to vllm"), (LLM, "numbers"))(for_runtime("vllm"))
+for each in ("sglang", "tensorrt-llm", "megatron", "torchtitan", "llama.cpp"):
+    walks((LLM, f"--for {each}"), (LLM, f"--to {each}"))(for_runtime(each, SHORT if each == "llama.cpp" else ""))
 
 
-@walks("docs/language_models.md", "--for accelerate")
+@walks((LLM, "--for accelerate"), (LLM, "--to accelerate"), (LLM, "--to device-map"))
 def accelerate_takes_the_line(call: Call, folder: Path) -> None:
     """Run the printed line as Python, hook a module of these paths by it, and compare it with the export."""
     accelerate = pytest.importorskip("accelerate")
@@ -198,6 +181,8 @@ def accelerate_takes_the_line(call: Call, folder: Path) -> None:
     exec(told["launch"][0], found)
     mapped = found["device_map"]
     assert mapped == json.loads((folder / "map.json").read_text())
+    run(call, "export llm.problem.json llm.placement.json --to device-map -o same.json")
+    assert mapped == json.loads((folder / "same.json").read_text())
     layer = torch.nn.Linear
     model = torch.nn.Module()
     model.model = torch.nn.Module()
@@ -241,14 +226,17 @@ def stateful_bundle(asked: str) -> Walk:
     return walk
 
 
-for each in ("openvino", "placekit"):
-    WALKS["docs/language_models.md", f"--for {each}"] = stateful_bundle(f"--for {each}")
-WALKS["docs/language_models.md", "`.pt2`, stateful `.xml`"] = stateful_bundle("")
+walks((LLM, "--for openvino"))(stateful_bundle("--for openvino"))
+walks((LLM, "--for placekit"))(stateful_bundle("--for placekit"))
+walks((LLM, "stateful `.xml`"))(stateful_bundle(""))
 
 
-@walks("docs/language_models.md", "`.gguf`, of a split one the first file")
+@walks((LLM, "`.gguf`"), (LLM, "of a split one the first file"))
 def a_header_becomes_a_line(call: Call, folder: Path) -> None:
-    """From the header of a file to arguments of llama.cpp that put every block where the plan has it."""
+    """From the header of a file to arguments of llama.cpp that put every block where the plan has it.
+
+    The same tensors in two files, of which the first is given, have the same placement.
+    """
     pytest.importorskip("gguf")
     keys = {".embedding_length": 512, ".attention.head_count": 8, ".attention.head_count_kv": 4}
     blocks = [attention(512, 8, 4, 64) | feed_forward(512, 1024)] * BLOCKS
@@ -263,6 +251,17 @@ def a_header_becomes_a_line(call: Call, folder: Path) -> None:
         if found := re.match(r"blk\.(\d+)\.attn_q", op):
             home = device or document["default_device"]
             assert told[int(found[1])] == (home if home == "CPU" else f"CUDA{home[-1]}")
+    ends = {"token_embd": (512, VOCAB), "output_norm": (512,), "output": (512, VOCAB)}
+    tensors = ends | {
+        f"blk.{number}.{name}": shape for number, block in enumerate(blocks) for name, shape in block.items()
+    }
+    half, more = len(tensors) // 2, {".block_count": BLOCKS, ".context_length": 32768, ".feed_forward_length": 1024}
+    for number, part in enumerate((list(tensors)[:half], list(tensors)[half:])):
+        split = {"split.no": number, "split.count": 2, "split.tensors.count": len(tensors)}
+        named = folder / f"parts-0000{number + 1}-of-00002.gguf"
+        write_header(named, "llama", {**keys, **more, **split}, {name: tensors[name] for name in part})
+    run(call, f"llm parts-00001-of-00002.gguf {REQUESTS} {SHORT} --for llama.cpp --platform pc.toml -o parts.json")
+    assert json.loads((folder / "parts.json").read_text())["ops"] == document["ops"]
 
 
 CONFIG = {
@@ -272,7 +271,9 @@ CONFIG = {
 }  # fmt: skip
 
 
-@walks("docs/language_models.md", "`config.json` of transformers, or its folder")
+@walks(
+    (LLM, "`config.json` of transformers"), (LLM, "its folder"), marks=[pytest.mark.slow, pytest.mark.zoo]
+)  # fmt: skip
 def a_configuration_becomes_a_map(call: Call, folder: Path) -> None:
     """From a configuration to a device map that transformers loads weights by."""
     transformers = pytest.importorskip("transformers", minversion="5")
@@ -282,6 +283,9 @@ def a_configuration_becomes_a_map(call: Call, folder: Path) -> None:
     run(call, f"llm config.json {REQUESTS} --for accelerate --platform pc.toml --problem c.problem.json -o c.json")
     run(call, "export c.problem.json c.json --to accelerate -o map.json")
     mapped = json.loads((folder / "map.json").read_text())
+    run(call, f"llm . {REQUESTS} --for accelerate --platform pc.toml --problem f.problem.json -o f.json")
+    run(call, "export f.problem.json f.json --to accelerate -o same.json")
+    assert mapped == json.loads((folder / "same.json").read_text())
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)).eval()
     model.save_pretrained(folder / "model")
     loaded = transformers.AutoModelForCausalLM.from_pretrained(
@@ -291,15 +295,27 @@ def a_configuration_becomes_a_map(call: Call, folder: Path) -> None:
     assert torch.equal(loaded(tokens).logits, model(tokens).logits)
 
 
-@walks("docs/language_models.md", "--to onnxruntime")
+@walks((LLM, "--to onnxruntime"))
 def nodes_are_run_by_onnxruntime(call: Call, folder: Path) -> None:
-    """From a file to a session with the option that was written: the outputs are those of the file."""
+    """From a file to a session with the option that was written: the outputs are those of the file.
+
+    Every node has the label of its device, and the option binds each of the labels.
+    """
+    onnx = pytest.importorskip("onnx")
     ort = pytest.importorskip("onnxruntime")
     model, placement = onnx_model(call, folder)
     run(call, f"export {model.name} {placement.name} --platform pc.toml --to onnxruntime --force -o placed.onnx")
+    labels = {
+        node.name: prop.value for node in onnx.load(folder / "placed.onnx").graph.node for prop in node.metadata_props
+        if prop.key == "layer_ann"
+    }  # fmt: skip
+    assert labels == {"Exp": "CPU", "Relu": "CPU", "Tanh": "GPU_0", "Sigmoid": "GPU_0"}
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    for name, value in json.loads((folder / "placed.session.json").read_text()).items():
+    settings = json.loads((folder / "placed.session.json").read_text())
+    (rules,) = settings.values()
+    assert set(re.findall(r"\(=(.*?)\)", rules)) == set(labels.values())
+    for name, value in settings.items():
         options.add_session_config_entry(name, value)
     data = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
     provider = ["CPUExecutionProvider"]
@@ -333,7 +349,7 @@ def solved(call: Call, model: Path, *pins: str) -> Path:
     return model.with_name("p.json")
 
 
-@walks("docs/deploy.md", "--to netron")
+@walks((DEPLOY, "--to netron"), (LLM, "--to netron"))
 def copies_are_read_by_their_programs(call: Call, folder: Path) -> None:
     """Export copies of an ONNX file and of an IR: both compute, and all nodes say a device of the placement."""
     onnx = pytest.importorskip("onnx")
@@ -353,7 +369,7 @@ def copies_are_read_by_their_programs(call: Call, folder: Path) -> None:
     assert compiled(np.zeros((2, 4), np.float32))[0].shape == (2, 4)
 
 
-@walks("docs/deploy.md", "--to model-explorer")
+@walks((DEPLOY, "--to model-explorer"), (LLM, "--to model-explorer"))
 def nodes_of_the_graph_have_data(call: Call, folder: Path) -> None:
     """Of an ONNX file and of a problem: data for every node of the graph that is opened, in the keys of the format."""
     model, placement = onnx_model(call, folder)
@@ -369,7 +385,7 @@ def nodes_of_the_graph_have_data(call: Call, folder: Path) -> None:
     assert names.keys == set(PROGRAMS["model-explorer"]["keys"])
 
 
-@walks("docs/files.md", "workload")
+@walks((FILES, "workload"))
 def a_workload_is_solved_and_proven(call: Call, folder: Path) -> None:
     """From the file of the page to a result that is verified and explained."""
     page = (ROOT / "docs" / "workloads.md").read_text()
@@ -382,7 +398,7 @@ def a_workload_is_solved_and_proven(call: Call, folder: Path) -> None:
     assert scored["objective"] == pytest.approx(5.5e-3)
 
 
-@walks("docs/files.md", "graph")
+@walks((FILES, "graph"))
 def a_graph_of_networkx_is_solved_and_proven(call: Call, folder: Path) -> None:
     """As GraphML by every command that takes a problem; the JSON of the same graph has the same answer."""
     graph = nx.DiGraph([("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")], **{"devices.gpu": 2})
@@ -405,7 +421,7 @@ def a_graph_of_networkx_is_solved_and_proven(call: Call, folder: Path) -> None:
     run(call, "export g.graphml g.graphml.placed.json --to model-explorer -o shown.json")
 
 
-@walks("docs/files.md", "problem")
+@walks((FILES, "problem"))
 def a_problem_is_made_solved_and_verified(call: Call, folder: Path) -> None:
     """From a model to its problem file, to an answer, to a proof read back from the result."""
     model, _ = onnx_model(call, folder)
@@ -417,46 +433,275 @@ def a_problem_is_made_solved_and_verified(call: Call, folder: Path) -> None:
     assert (folder / "q.svg").read_text().lstrip().startswith("<")
 
 
-BUNDLES = "tests/cli/test_export.py"
-NEIGHBOURS = "tests/cli/test_llm.py::test_placements_go_to_other_runtimes"
-PUBLISHED = "a name: `qwen3-8b`, `gpt-oss-20b`, `llama-3.3-70b`, `deepseek-v3`, `gemma-3-27b`, `glm-4.5-air`, ..."
-WALKS |= {
-    ("docs/language_models.md", PUBLISHED): (
-        "tests/language/test_families.py::test_published_models_have_their_parameters"
-    ),
-    ("docs/language_models.md", "`llama3-8b`, `gpt2`, ..., or numbers"): (
-        "tests/exports/test_device_map.py::test_transformers_loads_what_llm_placed"
-    ),
-    ("docs/language_models.md", "--to openvino"): f"{BUNDLES}::test_a_bundle_runs",
-    ("docs/language_models.md", "--to netron"): "tests/cli/test_journeys.py::copies_are_read_by_their_programs",
-    ("docs/language_models.md", "--to model-explorer"): "tests/cli/test_journeys.py::nodes_of_the_graph_have_data",
-    ("docs/files.md", "costs"): "tests/cli/test_json.py::test_every_command_prints_one_object",
-    ("docs/files.md", "placement"): f"{BUNDLES}::test_a_bundle_runs",
-    ("docs/files.md", "result"): f"{BUNDLES}::test_results_are_placements_too",
-    ("docs/files.md", "platform"): f"{BUNDLES}::test_a_bundle_runs",
-    **{("docs/language_models.md", f"--to {name}"): NEIGHBOURS for name in (
-        "device-map", "accelerate", "vllm", "sglang", "tensorrt-llm", "megatron", "torchtitan", "llama.cpp"
-    )},
+PUBLISHED = {
+    "qwen3-8b": (36, "11 GiB"), "gpt-oss-20b": (24, "10 GiB"), "llama-3.3-70b": (80, "90 GiB"),
+    "deepseek-v3": (61, "420 GiB"), "gemma-3-27b": (62, "36 GiB"), "glm-4.5-air": (46, "140 GiB"),
+    "llama3-8b": (32, "11 GiB"), "gpt2": (12, "420 MiB"),
 }  # fmt: skip
+"""By name: the published number of blocks, and a memory that two cards need for them, and one has not."""
+
+
+def a_name_becomes_stages(name: str, blocks: int, memory: str) -> Walk:
+    """Return the walk from a name to vLLM's numbers of blocks per stage, which are those of the placement."""
+
+    def walk(call: Call, folder: Path) -> None:
+        card = '[[device]]\nname = "{}"\nkind = "{}"\nmemory = "{}"\n'
+        (folder / "two.toml").write_text(card.format("big", "h100", memory) + card.format("small", "l4", memory))
+        run(call, f"llm {name} --for vllm --platform two.toml --problem n.problem.json -o n.json")
+        run(call, "export n.problem.json n.json --to vllm")
+        exported = json.loads((folder / "n.vllm.json").read_text())
+        document = json.loads((folder / "n.json").read_text())
+        homes: dict[str, str] = {}
+        for op, device in document["ops"].items():
+            if found := re.match(r"(.*\.)?(layers|h)\.(\d+)\.", op):
+                homes.setdefault(found[3], device or document["default_device"])
+        counts = [list(homes.values()).count(device) for device in exported["devices"]]
+        assert partition("vllm", exported) == counts
+        assert (len(counts), sum(counts)) == (2, blocks)
+
+    return walk
+
+
+for each, (count, memory) in PUBLISHED.items():
+    walks((LLM, f"`{each}`"))(a_name_becomes_stages(each, count, memory))
+
+
+def modules_on_devices(name: str) -> Walk:
+    """Return the walk from numbers to affinities that every operator of a model with these modules has, by its name."""
+
+    def walk(call: Call, folder: Path) -> None:
+        ov = pytest.importorskip("openvino")
+        ops = pytest.importorskip("openvino.opset13")
+        plan_numbers(call, f"--for {name}")
+        run(call, f"export llm.problem.json llm.placement.json --to {name} -o modules.json")
+        told = json.loads((folder / "modules.json").read_text())
+        homes = homes_of(folder / "llm.placement.json")
+        assert told["device"].removeprefix("HETERO:").split(",") == list(dict.fromkeys(told["affinities"].values()))
+        x = y = ops.parameter([1, 4], np.float32, name="x")
+        modules = ["embed_tokens", *(f"layers.{block}.mlp" for block in range(BLOCKS)), "norm"]
+        for module in modules:
+            y = ops.relu(y, name=f"__module.model.{module}/aten::relu/Relu")
+        model = ov.Model([ops.result(y)], [x], "modules")
+        for node in model.get_ordered_ops()[1:-1]:
+            path = node.get_friendly_name().removeprefix("__module.").partition("/")[0]
+            own = [each for each in told["affinities"] if f"{path}.".startswith(f"{each}." if each else "")]
+            node.get_rt_info()["affinity"] = told["affinities"][max(own, key=len)]
+        given = [node.get_rt_info()["affinity"].astype(str) for node in model.get_ordered_ops()[1:-1]]
+        assert given[1 : 1 + BLOCKS] == homes
+
+    return walk
+
+
+walks((LLM, "--to openvino"))(modules_on_devices("openvino"))
+walks((LLM, "--to placekit"))(modules_on_devices("placekit"))
+
+
+def ir_model(folder: Path) -> Path:
+    """Write two products as IR, and the platform of two CPUs."""
+    ov = pytest.importorskip("openvino")
+    ops = pytest.importorskip("openvino.opset13")
+    rng = np.random.default_rng(0)
+    x = y = ops.parameter([2, 64], np.float32, name="x")
+    for name in ("first", "second"):
+        weights = ops.constant(rng.standard_normal((64, 64), dtype=np.float32) / 8)
+        y = ops.tanh(ops.matmul(y, weights, False, False, name=f"{name}.product"), name=f"{name}.tanh")
+    (folder / "two.toml").write_text(TWO_CPUS)
+    ov.save_model(ov.Model([ops.result(y, name="y")], [x], "pair"), folder / "pair.xml", compress_to_fp16=False)
+    return folder / "pair.xml"
+
+
+ON_TWO = "--platform two.toml --teams off --pin 'first*=left' --pin 'second*=right'"
+
+
+def has_outputs_of(model: Path, bundle: str, *stages: str) -> None:
+    """Compare a bundle with the whole model on a random sample; its stages are on these devices."""
+    sample = np.random.default_rng(1).standard_normal((2, 64), dtype=np.float32)
+    whole = shared_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(sample)[0]
+    manifest = json.loads(Path(bundle, "manifest.json").read_text())
+    assert [stage["members"] for stage in manifest["stages"]] == [[device] for device in stages]
+    with runtime.load(bundle) as pipe:
+        np.testing.assert_allclose(pipe([sample]).popitem()[1], whole, rtol=0, atol=1e-5)
+    assert np.abs(whole).max() > 0.1
+
+
+@walks((LLM, "--to openvino"), (LLM, "--to placekit"), (FILES, "openvino"), (FILES, "platform"), (FILES, "placement"))
+def a_placement_becomes_a_bundle(call: Call, folder: Path) -> None:
+    """From an IR and a platform to stages on its devices, whose output is that of the whole model."""
+    model = ir_model(folder)
+    run(call, f"solve pair.xml {ON_TWO} --costs analytic -o p.json")
+    for to in ("openvino", "placekit"):
+        run(call, f"export pair.xml p.json --platform two.toml --to {to} -o {to}.bundle")
+        has_outputs_of(model, f"{to}.bundle", "left", "right")
+
+
+@walks((FILES, "costs"), (FILES, "result"))
+def measured_costs_become_a_bundle(call: Call, folder: Path) -> None:
+    """From measurements to a result that has their objective, is verified, and is exported by itself."""
+    model = ir_model(folder)
+    run(call, "profile pair.xml --platform two.toml --repetitions 3 -o pair.costs.json")
+    found = json.loads(run(call, f"solve pair.xml {ON_TWO} --costs pair.costs.json -o p.json --json"))
+    costs = json.loads((folder / "pair.costs.json").read_text())
+    placed = json.loads((folder / "p.json").read_text())["ops"]
+    load, after = dict.fromkeys(("left", "right"), 0.0), dict(pairwise(costs["ops"]))
+    for op, seconds in zip(costs["ops"], costs["costs"]["op_time_s"]["cpu"], strict=True):
+        load[placed[op]] += seconds
+    for op, seconds in zip(costs["tensors"]["producer"], costs["costs"]["transfer_time_s"]["cpu"], strict=True):
+        for end in (op, after[op]):
+            load[placed[end]] += seconds if placed[op] != placed[after[op]] else 0.0
+    assert found["objective"] == pytest.approx(max(load.values()))
+    assert "checked" in run(call, f"verify p.result.json pair.xml {ON_TWO} --costs pair.costs.json")
+    run(call, "export pair.xml p.result.json --platform two.toml -o p.bundle")
+    has_outputs_of(model, "p.bundle", "left", "right")
+
+
+@walks((LLM, "--to openvino"))
+def ops_become_a_script_for_hetero(call: Call, folder: Path) -> None:
+    """From an IR to a script that compiles it for HETERO, with the device of every op and the output of the file."""
+    model = ir_model(folder)
+    run(call, "solve pair.xml -d CPU --precision f32 --costs analytic -m single -o p.json")
+    run(call, "export pair.xml p.json -d CPU --precision f32 --hetero")
+    compiled = runpy.run_path(str(folder / "pair.hetero.py"))["load"](shared_core())
+    sample = np.random.default_rng(1).standard_normal((2, 64), dtype=np.float32)
+    assert compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
+    whole = shared_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(sample)[0]
+    np.testing.assert_allclose(compiled(sample)[0], whole, rtol=0, atol=1e-5)
+
+
+@walks((FILES, "onnx"))
+def an_onnx_file_becomes_a_bundle(call: Call, folder: Path) -> None:
+    """From a file to stages on two CPUs whose output is that of onnxruntime."""
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    model, _ = onnx_model(call, folder)
+    (folder / "two.toml").write_text(TWO_CPUS)
+    pins = "--pin Exp=left --pin Relu=left --pin Tanh=right --pin Sigmoid=right"
+    run(call, f"solve chain.onnx --platform two.toml --costs analytic --teams off {pins} -o two.json")
+    run(call, "export chain.onnx two.json --platform two.toml -o two.bundle")
+    sample = np.random.default_rng(1).standard_normal((2, 4), dtype=np.float32)
+    with runtime.load("two.bundle") as pipe:
+        (found,) = pipe([sample]).values()
+    expected = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": sample})[0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@walks((FILES, "compute-graph"))
+def a_graph_of_doppler_becomes_a_schedule(call: Call, folder: Path) -> None:
+    """From a diamond of 1, 2, 3 and 1 s to the best schedule, which is proven, and read back as a trace."""
+    rows = "10000000000,20000000000\n20000000000,5000000000\n30000000000,5000000000\n10000000000,0\n"
+    (folder / "diamond.txt").write_text(f"6\n0, 1,\n0, 0, 1, 2, 2,\n1, 2, 3, 3, 3,\n{rows}")
+    found = json.loads(run(call, "solve diamond.txt -o d.json --json"))
+    assert (found["objective"], found["status"]) == (pytest.approx(6.0), "optimal")
+    assert "checked" in run(call, "verify d.result.json diamond.txt")
+    run(call, "show d.result.json --trace d.trace.json")
+    events = json.loads((folder / "d.trace.json").read_text())["traceEvents"]
+    assert max(each["ts"] + each["dur"] for each in events if each["ph"] == "X") == pytest.approx(6e6)
+
+
+@walks((FILES, "training-problem"), (FILES, "training-plan"))
+def a_training_problem_becomes_a_step(call: Call, folder: Path) -> None:
+    """From Piper's format to a plan, to the trace of a step in which every device of every stage works."""
+    chain = chain_problem(8, num_devices=3, memory_bytes=2**31, tensor_degrees=(1,), num_microbatches=7)
+    write_piper(chain, folder / "chain.json")
+    run(call, "train-plan chain.json")
+    plan = json.loads((folder / "chain.plan.json").read_text())
+    assert len(plan["stages"]) == 3
+    assert sorted(layer for stage in plan["stages"] for layer in stage["layers"]) == list(range(8))
+    assert plan["objective"] == pytest.approx(max(stage["load"]["load_s"] for stage in plan["stages"]))
+    run(call, "explain chain.plan.json chain.json --time-limit 0")
+    run(call, "show chain.plan.json --schedule 1f1b --trace step.json")
+    events = json.loads((folder / "step.json").read_text())["traceEvents"]
+    assert {each["pid"] for each in events if each["ph"] == "X"} == set(range(len(plan["stages"])))
+
+
+def runs_as(module: Any, folder: Path, *, inputs: str, samples: Any) -> None:
+    """Start the script of a pipeline on samples: its outputs are those of the module."""
+    torch = pytest.importorskip("torch")
+    torch.save({inputs: samples}, folder / "inputs.pt")
+    script: list[str | Path] = [sys.executable, next(folder.glob("*.pipeline")) / "run.py"]
+    done = subprocess.run(
+        [*script, "--inputs", folder / "inputs.pt", "--outputs", folder / "outputs.pt"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert ", 2 stages" in done.stdout
+    (outputs,) = torch.load(folder / "outputs.pt", weights_only=True).values()
+    with torch.no_grad():
+        for sample, found in zip(samples, outputs, strict=True):
+            torch.testing.assert_close(found, module(sample))
+
+
+@walks((FILES, "torch"), (LLM, "--to torch-pipeline"), marks=[pytest.mark.slow])
+def a_program_becomes_a_pipeline(call: Call, folder: Path) -> None:
+    """From a saved program to a script of two processes, which computes what the module does."""
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(4))).eval()
+    torch.export.save(torch.export.export(module, (torch.zeros(8, 16),)), folder / "four.pt2")
+    (folder / "two.toml").write_text(TWO_CPUS)
+    pins = "--pin '[01]*=left' --pin '[23]*=right'"
+    run(call, f"solve four.pt2 --platform two.toml --costs analytic --teams off {pins} -o p.json")
+    run(call, "export four.pt2 p.json --platform two.toml --to torch-pipeline")
+    runs_as(module, folder, inputs="input", samples=torch.randn(3, 8, 16))
+
+
+@walks((LLM, "`.pt2`"), marks=[pytest.mark.slow])
+def a_decoder_becomes_a_pipeline(call: Call, folder: Path) -> None:
+    """From a program of a language model with open dimensions to a script, which computes what the module does."""
+    torch = pytest.importorskip("torch")
+    from language_models import TorchDecoder
+
+    module = TorchDecoder(4, 64, 4, 2, 128, 300, is_fused=False).eval()
+    open_dims = {"ids": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
+    example = (torch.zeros(3, 8, dtype=torch.long),)
+    torch.export.save(torch.export.export(module, example, dynamic_shapes=open_dims), folder / "decoder.pt2")
+    (folder / "two.toml").write_text(TWO_CPUS)
+    run(call, f"llm decoder.pt2 {REQUESTS} --platform two.toml --teams off -o d.json")
+    run(call, "export decoder.pt2 d.json --platform two.toml --to torch-pipeline --shape ids[2,64]")
+    runs_as(module, folder, inputs="ids", samples=torch.randint(300, (3, 2, 64)))
+
+
+@pytest.mark.parametrize("walk", JOURNEYS)
+def test_rows_are_walked_to_their_end(walk: Walk, call: Call, tmp_path: Path) -> None:
+    """From a file or numbers, through commands, to what the program of the row loads, runs or parses."""
+    walk(call, tmp_path)
+
+
+def test_every_row_is_walked() -> None:
+    """Each row of the tables has a walk here, and each walk has a row."""
+    assert faults_of(pages(), WALKED) == []
+    assert set(walked_rows(pages())) == WALKED
 
 
 @pytest.mark.parametrize(
-    ("page", "row"),
+    ("page", "after", "added"),
     [
-        pytest.param(*row, marks=[pytest.mark.slow, pytest.mark.zoo] if "config.json" in row[1] else ())
-        for row in walked_rows()
+        (LLM, "| `--to` | what is written |\n|---|---|\n", "| mlx | a file |\n"),
+        (LLM, "| `--to` | what is written |\n|---|---|\n", "| [`mlx`](deploy.md) | a file |\n"),
+        (LLM, "| `--to` | what is written |\n|---|---|\n", "| `vllm`, `mlx` | a file |\n"),
+        (LLM, "| model | what is read |\n|---|---|\n", "| `.gguf`, or `.mlx` | a file |\n"),
+        (FILES, "| file | read | write | known by |\n|---|---|---|---|\n", "| mlx | - | - | suffix `.mlx` |\n"),
+        (DEPLOY, "# Deploying a placement\n", "\n| `--to` | program |\n|---|---|\n| `vllm` | vLLM |\n"),
+        (DEPLOY, "# Deploying a placement\n", "\n| Inputs | what is read |\n|---|---|\n| mlx | a file |\n"),
     ],
 )
-def test_every_row_is_walked_to_its_end(page: str, row: str, call: Call, tmp_path: Path) -> None:
-    """By a function of this file, from a file or numbers through commands; or by a test that has this name."""
-    walk = WALKS.get((page, row))
-    assert walk is not None, f"{page} has a row {row!r} that no test walks: add one to WALKS"
-    if not isinstance(walk, str):
-        walk(call, tmp_path)
-        return
-    path, _, name = walk.partition("::")
-    tests = [node.name for node in ast.parse((ROOT / path).read_text()).body if isinstance(node, ast.FunctionDef)]
-    assert name in tests, f"{walk} walks {row!r}, and is gone"
+def test_a_new_row_without_a_walk_is_a_fault(page: str, after: str, added: str) -> None:
+    """However it is written: without backticks, as a link, beside others, or in a table with other headers."""
+    texts = pages()
+    assert texts[page].count(after) == 1
+    texts[page] = texts[page].replace(after, after + added)
+    assert len(faults_of(texts, WALKED)) == 1
+
+
+def test_rows_are_what_the_product_offers(call: Call, tmp_path: Path) -> None:
+    """Names of exports, runtimes, and kinds of files: each has a row, and none has a row alone."""
+    told = call("export", "model.xml", "placement.json", "--to", "nothing").stderr
+    offered = " ".join(told.split()).rpartition("runtimes are ")[2].split(", ")
+    named = {name for _, name in walked_rows(pages())}
+    assert {name for name in named if name.startswith("--to")} == {f"--to {name}" for name in offered}
+    assert {name for name in named if name.startswith("--for")} == {f"--for {name}" for name in RUNTIMES}
+    kinds = {name for page, name in walked_rows(pages()) if page == FILES}
+    assert kinds == {*READERS, *OTHER_KINDS} - {"model"}
+    suffixes = [suffix for reader in READERS.values() for suffix in reader.suffixes]
+    assert [suffix for suffix in suffixes if f"suffix `{suffix}`" not in pages()[FILES]] == []
 
 
 def test_the_line_says_the_placement_that_is_written(call: Call, tmp_path: Path) -> None:
@@ -464,18 +709,26 @@ def test_the_line_says_the_placement_that_is_written(call: Call, tmp_path: Path)
     for_runtime("llama.cpp", f"--batch 1 {SHORT}")(call, tmp_path)
 
 
-def test_no_walk_is_left_of_a_row_that_is_gone() -> None:
-    """Names that were taken from the pages are taken out here, too."""
-    assert set(WALKS) - set(walked_rows()) == set()
-    assert len(walked_rows()) > 25
+def test_commands_of_pages_that_the_first_page_names_are_run() -> None:
+    """Each linked page with commands is run by a test: test_docs_commands.py runs it, or names the test that does.
 
-
-def test_every_row_of_the_first_page_leads_to_commands_that_run() -> None:
-    """Of the pages that a row names, one at least has commands, and each page with commands is run by a test."""
-    found = rows("you have")
-    assert len(found) > 5
-    for page, cell, pages in found:
-        linked = [(ROOT / page).parent / target for target in re.findall(r"\]\(([^)#]+)", pages)]
-        assert all(path.is_file() for path in linked), pages
-        if "doubts" not in cell:
-            assert any("$ placekit" in path.read_text() for path in linked), cell
+    Pages of results repeat benchmarks of hours: there each command has its reason not to run.
+    """
+    rows = re.findall(r"^\| (?!you have|---)(.*) \| (.*) \|$", pages()["docs/index.md"], re.MULTILINE)
+    assert len(rows) > 5
+    for cell, linked in rows:
+        names = [f"docs/{target}" for target in re.findall(r"\]\(([^)#]+)", linked)]
+        assert names
+        assert all(name in pages() for name in names), linked
+        assert any(name in COMMANDS for name in names) or "doubts" in cell, f"{cell}: no page has commands"
+        for name in (name for name in names if name in COMMANDS):
+            if name.startswith("docs/results/"):
+                assert all(map(reason_not_to_run, COMMANDS[name]))
+            elif name in OTHER_TESTS:
+                path, _, test = OTHER_TESTS[name].partition("::")
+                source = (ROOT / path).read_text()
+                found = [node for node in ast.parse(source).body if getattr(node, "name", None) == test]
+                assert Path(name).name in source, f"{path} is not about {name}"
+                assert any("main()" in ast.unparse(node) for node in found), f"{OTHER_TESTS[name]} runs no commands"
+            else:
+                assert RUN[name], f"{name} has commands, and none is run"
