@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -180,12 +181,29 @@ DEVICE_MAP = {
     "model.norm": 2,
     "lm_head": 2,
 }
+
+
+def told(written: dict[str, Any], option: str, value: str) -> bool:
+    """Return whether the arguments of a file have an option once, with a value."""
+    arguments = written["arguments"]
+    return arguments.count(option) == 1 and (option, value) in pairwise(arguments)
+
+
 STAGES: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "vllm": lambda written: written["environment"]["VLLM_PP_LAYER_PARTITION"] == "3,5",
-    "sglang": lambda written: written["environment"]["SGLANG_PP_LAYER_PARTITION"] == "3,5",
-    "tensorrt-llm": lambda written: written["config"]["pp_partition"] == [3, 5],
-    "megatron": lambda written: written["arguments"][-1] == "Et*3|t*5L",
-    "llama.cpp": lambda written: "3,6" in written["arguments"],  # the output is on the last device, like a ninth block
+    "vllm": lambda written: (
+        written["environment"]["VLLM_PP_LAYER_PARTITION"] == "3,5" and told(written, "--pipeline-parallel-size", "2")
+    ),
+    "sglang": lambda written: (
+        written["environment"]["SGLANG_PP_LAYER_PARTITION"] == "3,5" and told(written, "--pp-size", "2")
+    ),
+    "tensorrt-llm": lambda written: written["config"]["pp_partition"] == [3, 5] and told(written, "--pp_size", "2"),
+    "megatron": lambda written: (
+        told(written, "--pipeline-model-parallel-size", "2")
+        and told(written, "--pipeline-model-parallel-layout", "Et*3|t*5L")
+    ),
+    "llama.cpp": lambda written: (  # the output is on the last device, like a ninth block
+        told(written, "--tensor-split", "3,6") and told(written, "--n-gpu-layers", "9")
+    ),
     "torchtitan": lambda written: (
         written["config"]["parallelism"]["module_fqns_per_model_part"]
         == [["tok_embeddings", *MODULES[:3]], [*MODULES[3:], "norm", "output"]]
@@ -213,8 +231,10 @@ def test_placements_go_to_other_runtimes(call: Callable[..., Any], cluster: Path
     assert STAGES[runtime](written), written
     if runtime not in ("device-map", "accelerate"):
         assert written["devices"] == ["big", "small.1"]
-        names = {*written["environment"], *(each for each in written["arguments"] if each.startswith("--"))}
-        assert all(name in done.stdout for name in names)
+        words = shlex.split(done.stdout.splitlines()[-1])
+        count = len(words) - len(written["arguments"])
+        assert words[count:] == written["arguments"]
+        assert dict(word.split("=", 1) for word in words[:count]) == written["environment"]
 
 
 def test_runtimes_that_are_none(call: Callable[..., Any], cluster: Path) -> None:

@@ -7,18 +7,22 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from names_written import DRIVERS, PROGRAMS, Written
-from serving_plans import TOLD
+from serving_plans import TOLD, require_served
 
 import placekit as pk
+from placekit.cluster import engine
+from placekit.cluster.nodes import nodes_of
 from placekit.exports.commands.writers import ExportTask
 from placekit.exports.model_explorer import explorer_graph, node_data
 from placekit.exports.onnxruntime import SETTING
@@ -175,9 +179,7 @@ def test_every_line_is_read_back_to_its_plan(runtime: str) -> None:
         held = problem.graph.op_weight_bytes > 0
         assert (read.placement.device_of_op[held] == placement.device_of_op[held]).all(), lines
         assert set(read.placement.teams) == set(placement.teams), lines
-        served = problem.served or Served()
-        for what in ("context", "sequences", "chunk", "hosted_blocks", "hosts_dense", "hosts_cache"):
-            assert getattr(read.served, what) in (getattr(served, what), None), what
+        require_served(record, read.served, problem.served or Served())
         count += 1
     assert count > 1
 
@@ -348,6 +350,53 @@ def _on_nodes(*nodes: str) -> StagePlan:
         PlacedStage(str(at), (Device(f"d{at}", "cpu", node=node),), None, (), (), ()) for at, node in enumerate(nodes)
     )
     return StagePlan("model", None, stages, (), (), (), (), ())
+
+
+@pytest.fixture
+def dask_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return lines that start schedulers and workers, of the docs and of errors."""
+    workers: dict[str, Any] = {}
+
+    class Client:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def scheduler_info(self, **_: object) -> dict[str, Any]:
+            return {"workers": workers}
+
+        def close(self, **_: object) -> None: ...
+
+    monkeypatch.setattr(engine, "_require_answer", lambda address: address)
+    monkeypatch.setattr(engine, "require", lambda *_: SimpleNamespace(Client=Client))
+    with pytest.raises(engine.ClusterError) as lonely:
+        engine.Cluster("10.0.0.1:8786")
+    workers["tcp://10.0.0.2:1"] = {"name": "desk", "host": "10.0.0.2", "nthreads": 1}
+    with pytest.raises(engine.ClusterError) as nobody:
+        engine.Cluster("10.0.0.1:8786").by_node(["attic"])
+    with pytest.raises(PlacekitError) as nameless:
+        nodes_of(pk.Platform.of(cpu=1))
+    told = [re.findall(r"dask worker [^`\n]*", str(error.value)) for error in (lonely, nobody, nameless)]
+    assert [len(lines) for lines in told] == [1, 1, 1]
+    pages = [line for page in (ROOT / "docs").rglob("*.md") for line in page.read_text().splitlines()]
+    shown = [line.removeprefix("$ ") for line in pages if line.startswith(("dask ", "$ dask "))]
+    assert shown
+    return [*shown, *(line for (line,) in told)]
+
+
+def test_dask_parses_what_starts_its_workers(dask_lines: list[str]) -> None:
+    """By the parsers of its own commands; its workers get no other option."""
+    commands = {f"dask {name}": pytest.importorskip(f"distributed.cli.dask_{name}").main
+                for name in ("scheduler", "worker")}  # fmt: skip
+    names = Written()
+    for line in dask_lines:
+        words = shlex.split(line, comments=True)
+        commands[" ".join(words[:2])].make_context(words[1], words[2:])
+        names.read_line(" ".join([*words[:2], *(word for word in words[2:] if word.startswith("--"))]))
+    assert names.options == set(PROGRAMS["dask"]["options"])
+    assert names.commands == set(PROGRAMS["dask"]["commands"])
+    texts = [node.value for file in (ROOT / "placekit" / "cluster").glob("*.py")
+             for node in ast.walk(ast.parse(file.read_text()))
+             if isinstance(node, ast.Constant) and isinstance(node.value, str)]  # fmt: skip
+    assert re.findall(r"start it with (-[\w-]+)", "\n".join(texts)) == ["--nthreads"]
 
 
 def test_model_explorer_gets_the_keys_of_its_format() -> None:

@@ -61,9 +61,15 @@ def test_nodes_say_where_they_go(model: Path, tmp_path: Path) -> None:
     path, setting = export(model, tmp_path / "placed.onnx", 2)
     assert setting == "cpu(=cpu_0);gpu:1(=gpu_1)"
     told = [{entry.key: entry.value for entry in node.metadata_props} for node in onnx.load(path).graph.node]
-    assert [each[ANNOTATION] for each in told] == ["cpu_0"] * 6 + ["gpu_1"] * 6
+    assert [each["layer_ann"] for each in told] == ["cpu_0"] * 6 + ["gpu_1"] * 6
     again, _ = export(path, tmp_path / "again.onnx", 0)
     assert {entry.value for node in onnx.load(again).graph.node for entry in node.metadata_props} == {"cpu_0"}
+
+
+def test_onnxruntime_looks_for_the_annotation() -> None:
+    """It passes over an entry of any other name; its library has this one, as a whole word."""
+    state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
+    assert f"\0{ANNOTATION}\0".encode() in Path(state.__file__).read_bytes()
 
 
 def test_onnxruntime_takes_the_rules_and_runs(model: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving_plans import best_plan, launch_of
+from serving_plans import best_plan, launch_of, require_served
 
 import placekit as pk
 from placekit.language.config.from_config import _built, read_config
@@ -89,10 +89,7 @@ def test_every_plan_has_a_line(runtime: str, counts: dict[str, int], config: Pat
     assert record.read is not None
     read = record.read(record, typed, problem)
     assert (read.placement.device_of_op == placement.device_of_op).all()
-    served = problem.served or Served()
-    for what in ("context", "sequences", "chunk", "hosted_blocks", "hosts_dense"):
-        told = getattr(served, what)
-        assert getattr(read.served, what) in (told, None) or told is None, what
+    require_served(record, read.served, problem.served or Served())
 
 
 def check_stages(runtime: str, lines: tuple[str, ...], homes: list[str], plan: ServingPlan) -> None:
