@@ -30,8 +30,10 @@ from test_docs_commands import pages as commands_of_pages
 
 from placekit import runtime
 from placekit.cost_models.openvino.devices import shared_core
-from placekit.io.readers import OTHER_KINDS, READERS
+from placekit.io.files.detect import kind_of_file
+from placekit.io.readers import OTHER_KINDS, READERS, reader_of_suffix
 from placekit.language.runtimes import RUNTIMES
+from placekit.model.errors import PlacekitError
 from placekit.training.generate import chain_problem
 from placekit.training.piper_json import write_piper
 
@@ -48,7 +50,7 @@ def walks(*rows: Row, marks: Sequence[pytest.MarkDecorator] = ()) -> Callable[[W
     """Register a function that walks these rows."""
 
     def register(walk: Walk) -> Walk:
-        JOURNEYS.append(pytest.param(walk, id=f"{Path(rows[0][0]).stem}: {rows[0][1]}", marks=marks))
+        JOURNEYS.append(pytest.param(walk, rows, id=f"{Path(rows[0][0]).stem}: {rows[0][1]}", marks=marks))
         WALKED.update(rows)
         return walk
 
@@ -419,6 +421,11 @@ def a_graph_of_networkx_is_solved_and_proven(call: Call, folder: Path) -> None:
     run(call, "problem g.graphml -o g.problem.json")
     assert json.loads(run(call, "solve g.problem.json -o p.json --json"))["objective"] == 5.0
     run(call, "export g.graphml g.graphml.placed.json --to model-explorer -o shown.json")
+    data, graph_shown = (json.loads((folder / name).read_text()) for name in ("shown.json", "shown.graph.json"))
+    nodes = graph_shown["graphs"][0]["nodes"]
+    assert {(edge["sourceNodeId"], node["id"]) for node in nodes for edge in node["incomingEdges"]} == set(graph.edges)
+    devices = json.loads((folder / "g.graphml.placed.json").read_text())["ops"]
+    assert data["results"].keys() == devices.keys()
 
 
 @walks((FILES, "problem"))
@@ -559,7 +566,7 @@ def ops_become_a_script_for_hetero(call: Call, folder: Path) -> None:
     """From an IR to a script that compiles it for HETERO, with the device of every op and the output of the file."""
     model = ir_model(folder)
     run(call, "solve pair.xml -d CPU --precision f32 --costs analytic -m single -o p.json")
-    run(call, "export pair.xml p.json -d CPU --precision f32 --hetero")
+    run(call, "export pair.xml p.json -d CPU --precision f32 --to openvino --hetero")
     compiled = runpy.run_path(str(folder / "pair.hetero.py"))["load"](shared_core())
     sample = np.random.default_rng(1).standard_normal((2, 64), dtype=np.float32)
     assert compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
@@ -659,10 +666,36 @@ def a_decoder_becomes_a_pipeline(call: Call, folder: Path) -> None:
     runs_as(module, folder, inputs="ids", samples=torch.randint(300, (3, 2, 64)))
 
 
-@pytest.mark.parametrize("walk", JOURNEYS)
-def test_rows_are_walked_to_their_end(walk: Walk, call: Call, tmp_path: Path) -> None:
-    """From a file or numbers, through commands, to what the program of the row loads, runs or parses."""
-    walk(call, tmp_path)
+@pytest.mark.parametrize(("walk", "rows"), JOURNEYS)
+def test_rows_are_walked_to_their_end(walk: Walk, rows: tuple[Row, ...], call: Call, tmp_path: Path) -> None:
+    """From a file or numbers, through commands, to what the program of the row loads, runs or parses.
+
+    The commands have the option or the name of the row, or are given a file of its kind.
+    """
+    words: list[str] = []
+
+    def noted(*arguments: str) -> Any:
+        words.extend((*arguments, ";"))
+        return call(*arguments)
+
+    walk(noted, tmp_path)
+    line = shlex.join(words)
+    kinds = {kind for word in set(words) if (tmp_path / word).is_file() for kind in kinds_of(tmp_path / word)}
+    for page, name in rows:
+        if page == FILES:
+            assert name in kinds, f"no command is given a file of the kind {name}"
+        elif name.startswith("--") or "`" in name:
+            found = re.search(r"`(.*)`", name)
+            assert (found[1] if found else name) in line, f"no command has {name}"
+
+
+def kinds_of(path: Path) -> list[str]:
+    """Return the kind of a file, or the reader of a model; nothing for files that no command takes."""
+    try:
+        kind = kind_of_file(path)
+    except PlacekitError:
+        return []
+    return [kind if kind != "model" else str(reader_of_suffix(path.suffix))]
 
 
 def test_every_row_is_walked() -> None:
