@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from placekit import runtime
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.io.models.read_model import read_model
 from placekit.runtime import tensor_checks
 from placekit.runtime.bundles import bundle_check
@@ -45,8 +46,10 @@ def test_a_bundle_runs(call: Call, model_file: Path, placement_file: Path, platf
     for text in ("0:right", "1:left", "tiny.bundle", "1 tensor, 32 KiB", "one sample run through 2 stages"):
         assert text in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+    sample = np.random.default_rng(0).standard_normal((1, 8, 32, 32), dtype=np.float32)
+    expected = shared_core().compile_model(model_file, "CPU")(sample)[0]
     with runtime.load("tiny.bundle") as pipe:
-        assert pipe([np.zeros((1, 8, 32, 32), np.float32)]).popitem()[1].shape == (1, 8, 32, 32)
+        np.testing.assert_allclose(pipe([sample]).popitem()[1], expected, rtol=0, atol=0.05 * expected.std())
 
 
 def test_json_names_stages_and_files(call: Call, model_file: Path, placement_file: Path, platform_file: Path) -> None:
@@ -81,8 +84,12 @@ def test_results_are_placements_too(call: Call, model_file: Path) -> None:
     devices = ("-d", "CPU")
     assert call("solve", model_file, *devices, "--costs", "analytic", "--method", "single").returncode == 0
     assert call("export", model_file, "tiny.result.json", *devices, "--shape", "image[2,8,16,16]").returncode == 0
+    whole = shared_core().read_model(model_file)
+    whole.reshape([2, 8, 16, 16])
+    sample = np.random.default_rng(0).standard_normal((2, 8, 16, 16), dtype=np.float32)
+    expected = shared_core().compile_model(whole, "CPU")(sample)[0]
     with runtime.load("tiny.bundle") as pipe:
-        pipe([np.zeros((2, 8, 16, 16), np.float32)])
+        np.testing.assert_allclose(pipe([sample]).popitem()[1], expected, rtol=0, atol=0.05 * expected.std())
 
 
 def test_affinities_for_hetero(call: Call, model_file: Path, tmp_path: Path) -> None:
