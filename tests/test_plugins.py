@@ -119,7 +119,9 @@ def test_bounds_are_the_objectives_own(problem: pk.Problem) -> None:
 def test_partitioners_serve_any_objective(problem: pk.Problem) -> None:
     """Parts of equal work are a placement."""
     pytest.importorskip("pymetis")
-    assert pk.solve(problem, "metis").objective is not None
+    result = pk.solve(problem, "metis")
+    assert sorted(load.load_s for load in result.device_loads) == [0, 2, 2]
+    assert result.objective == 2.5
 
 
 @pytest.mark.parametrize("method", LEARNED)
@@ -393,6 +395,9 @@ def test_a_package_in_suites_and_reports(site: Path, diamond: pk.Problem, tmp_pa
     )
     in_new_process(site, "-m", "placekit", "bench", "suite.toml", "-o", "rows", cwd=tmp_path)
     in_new_process(site, "-m", "placekit", "report", "rows", cwd=tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "rows" / "rows.jsonl").read_text().splitlines()]
+    assert [row["method"] for row in rows] == ["by-depth", "greedy"]
+    assert all(row["objective_s"] >= 4.0 for row in rows), "the optimum, as above"
     report = (tmp_path / "rows" / "report.html").read_text()
     assert "by-depth" in report
     assert "shared-bus" in report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from placekit.io.files.placement_json import write_placement
 from placekit.io.files.platform_toml import read_platform
 from placekit.io.models.read_model import read_model
 from placekit.model.placement import Placement
-from placekit.model.platform import DirectLink
+from placekit.model.platform import DirectLink, Link
 
 pytest.importorskip("openvino")
 from test_docs_commands import save_small_model  # after the check
@@ -140,15 +141,18 @@ def test_what_a_cluster_lacks_is_told(cluster: DaskProcesses, files: Path, call:
 
 @pytest.mark.slow
 def test_without_costs_time_measures_first(
-    cluster: DaskProcesses, files: Path, tmp_path: Path, call: Callable[..., Any]
+    cluster: DaskProcesses, files: Path, tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the nodes, with the links; and it prints for people, too."""
+    """On the nodes, with the links, whose time is in the prediction; and it prints for people, too."""
+    monkeypatch.setattr("placekit.cluster.links.measure_link", lambda *_: (Link(7.0, 1e9), 0.0))
     write_halves(files, tmp_path)
     done = call(
         "time", files / "model.xml", "split.json", "--platform", files / "two.toml", "--cluster", cluster.address,
         "--rounds", "3", "--burst", "0.02",
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     assert "its engine takes" in done.stdout
+    assert re.search(r"^latency .* 7\.\d+ s predicted", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -203,7 +203,8 @@ def bound_of(exact: ExactProblem, certificate: Certificate) -> Bound | None:
 def scaled(part: Any, factor: float) -> Any:
     """Return a certificate with all of its multipliers times a factor."""
     if is_dataclass(part):
-        return type(part)(*(scaled(getattr(part, each.name), factor) for each in fields(part)))
+        kind: Any = type(part)
+        return kind(*(scaled(getattr(part, each.name), factor) for each in fields(part)))
     if isinstance(part, tuple):
         return tuple(scaled(each, factor) for each in part)
     return part * factor if isinstance(part, float) else part
