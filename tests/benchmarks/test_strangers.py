@@ -132,7 +132,7 @@ def test_damaged_rows_are_reported_or_refused_by_name(results: Path, tmp_path: P
             raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
         path.unlink()
         path.symlink_to(results / name)
-    assert refused > count // 4
+    assert count // 4 < refused < count
 
 
 def test_a_measurement_without_an_answer_is_left_out(results: Path, tmp_path: Path) -> None:
@@ -153,6 +153,7 @@ def test_every_field_of_a_row_may_be_anything(results: Path, tmp_path: Path) -> 
     row["trace"], row["device_of_op"] = row["trace"][:1], row["device_of_op"][:2]
     store = Store(tmp_path)
     rng = random.Random(0)
+    refused = 0
     for where in places(row):
         changed = copy.deepcopy(row)
         parent = changed
@@ -163,7 +164,9 @@ def test_every_field_of_a_row_may_be_anything(results: Path, tmp_path: Path) -> 
         try:
             assert len(store.rows()) == 1
         except InvalidFileError as error:
+            refused += 1
             assert "rows.jsonl, line 1" in str(error)  # noqa: PT017  # as above
+    assert len(places(row)) // 4 < refused < len(places(row))
 
 
 def test_html_of_a_row_is_text_in_both_reports(results: Path, tmp_path: Path) -> None:
