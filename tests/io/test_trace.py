@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from names_written import PROGRAMS, Written
 
 import placekit as pk
 from placekit.io.trace import trace_to_dict, write_trace
 from placekit.model.errors import InvalidProblemError
+from placekit.runtime.timing.trace import timing_trace
 
 
 @pytest.fixture
@@ -47,6 +49,37 @@ def test_arrows_lead_from_sender_to_receiver(result: pk.Result) -> None:
     ]
     slices = {(e["pid"], e["tid"], e["ts"]) for e in events(result, "X")}
     assert {(e["pid"], e["tid"], e["ts"]) for e in starts + ends} <= slices
+
+
+def require_format(trace: dict[str, Any]) -> set[str]:
+    """Raise unless all keys and words of a trace are of the format; return the keys."""
+    names, told = Written(), PROGRAMS["trace-events"]
+    events = trace["traceEvents"]
+    free = [event | {"args": {}, "name": "", "cat": ""} for event in events if event["ph"] != "M"]
+    named = [event | {"args": dict.fromkeys(event["args"], 0)} for event in events if event["ph"] == "M"]
+    names.read_keys({**trace, "otherData": {}, "traceEvents": free + named})
+    allowed = {(key, word) for key, words in told["settings"].items() for word in ["", *words]}
+    assert names.settings - allowed - {("cat", "")} == set()
+    assert names.keys - set(told["keys"]) == set()
+    return names.keys | {f"{key} {word}" for key, word in names.settings if word}
+
+
+def test_traces_have_the_keys_of_their_format(result: pk.Result) -> None:
+    """No viewer tells of an event that it passes over; each name of the table is written."""
+    told = PROGRAMS["trace-events"]
+    settings = {f"{key} {word}" for key, words in told["settings"].items() for word in words}
+    assert require_format(trace_to_dict(result)) == set(told["keys"]) | settings
+    times = np.array([[[0.0, 1.0]], [[1.0, 2.0]]]), np.zeros((2, 1), dtype=np.int64)
+    measured = require_format(timing_trace(["a"], [["cpu"]], times, times))
+    assert {
+        "traceEvents",
+        "displayTimeUnit",
+        "ph X",
+        "ph M",
+        "dur",
+        "name process_name",
+        "name thread_name",
+    } <= measured
 
 
 def test_counters_are_the_memory(result: pk.Result) -> None:
