@@ -153,9 +153,10 @@ VLLM = Runtime(
 SGLANG = Runtime(
     name="sglang",
     kernel_times="sglang",
-    version="sources read in November 2026",
+    version="0.5.23",
     pages=(
         "python/sglang/srt/server_args.py",
+        "python/sglang/srt/arg_groups/fields",
         "python/sglang/srt/distributed/utils.py",
         "https://docs.sglang.io/advanced_features/server_arguments.html",
     ),
@@ -222,7 +223,7 @@ SGLANG = Runtime(
 TENSORRT_LLM = Runtime(
     name="tensorrt-llm",
     kernel_times="trtllm",
-    version="sources read in November 2026",
+    version="commit 00209af1",
     pages=(
         "tensorrt_llm/commands/serve.py",
         "tensorrt_llm/llmapi/llm_args.py",

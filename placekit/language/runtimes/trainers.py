@@ -65,7 +65,7 @@ def write_torchtitan(runtime: Runtime, placed: Placed) -> Launch:
 
 MEGATRON = Runtime(
     name="megatron",
-    version="sources read in November 2026",
+    version="megatron-core 0.16.1",
     pages=("megatron/training/arguments.py", "megatron/core/transformer/moe/README.md"),
     host="none",
     headroom=0.10,
@@ -104,7 +104,7 @@ MEGATRON = Runtime(
 
 TORCHTITAN = Runtime(
     name="torchtitan",
-    version="6404b932, with settings in TOML; later ones take Python",
+    version="0.2.2, with settings in TOML; 0.3 takes Python",
     pages=("torchtitan/config/job_config.py",),
     host="none",
     headroom=0.10,
