@@ -37,7 +37,9 @@ def best_makespan(problem: Problem) -> float | None:
     """
     it = oracle.plain(problem)
     num_ops, devices = len(it.time_s), range(len(it.kind))
-    alike = [(d.kind, d.node) for d in problem.platform.devices]
+    number = {device.name: at for at, device in enumerate(problem.platform.devices)}
+    pools = [({number[name] for name in pool.devices}, pool.memory_bytes) for pool in problem.platform.pools]
+    alike = [(d.kind, d.node, *(at in pool for pool, _ in pools)) for at, d in enumerate(problem.platform.devices)]
     has_pins = max(it.pinned) >= 0
     inputs: dict[int, list[tuple[int, list[list[float]]]]] = {op: [] for op in range(num_ops)}
     for t, producer, readers in it.tensors:
@@ -61,15 +63,18 @@ def best_makespan(problem: Problem) -> float | None:
     used = [0.0 for _ in devices]
 
     def fits(d: int, op: int) -> bool:
-        limit = it.limits[d]
-        return limit is None or used[d] + it.num_bytes[op] <= limit * (1 + 1e-12)
+        limits = [({d}, it.limits[d]), *(each for each in pools if d in each[0])]
+        return all(
+            limit is None or sum(used[at] for at in sharing) + it.num_bytes[op] <= limit * (1 + 1e-12)
+            for sharing, limit in limits
+        )
 
     def extend(end: float) -> None:
         nonlocal best
         if len(finish) == num_ops:
             best = min(best, end)
             return
-        tried: set[tuple[int, tuple[str, str | None]]] = set()
+        tried: set[tuple[int, tuple[object, ...]]] = set()
         for op in range(num_ops):
             if op in finish or any(producer not in finish for producer, _ in inputs[op]):
                 continue

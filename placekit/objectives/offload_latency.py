@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from placekit.arrays import csr_lists, number_by_first, sum_by, topological_order
 from placekit.model.errors import InvalidProblemError
 from placekit.model.placement import Violation
-from placekit.objectives.base import Objective, Schedule, Score
+from placekit.objectives.base import Objective, Schedule, Score, class_times_s
 
 if TYPE_CHECKING:
     from placekit.model.platform import Platform
@@ -126,9 +126,9 @@ class OffloadLatency(Objective):
         return ()
 
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
-        """Bound by the largest op: hosts are wide, so the ops of a class may run at the same time."""
-        costs = problem.costs
-        fastest = np.where(costs.supported, costs.op_time_s, np.inf).min(axis=1)
+        """Bound by the largest op where its class can be: hosts are wide, its ops may run at the same time."""
+        is_home = np.isfinite(class_times_s(problem))[problem.op_class]
+        fastest = np.where(is_home, problem.costs.op_time_s, np.inf).min(axis=1)
         return float(fastest[np.isfinite(fastest)].max(initial=0.0)) * (1 - 1e-12), "largest op"
 
     def busy_devices(self, platform: Platform) -> NDArray[np.bool_]:

@@ -100,7 +100,7 @@ def test_experts_are_pinned_to_the_host(call: Callable[..., Any], tmp_path: Path
     # an activation that analytic costs fuse with its experts follows its own pin
     both = call(
         "llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--contiguity", "none", "--pin", "*=GPU",
-        "--pin", "*exps=CPU", "-o", "both.json",
+        "--pin", "*exps=CPU", "-o", "both.json", "--details",
     )  # fmt: skip
     assert both.returncode == 0, both.stdout
     assert "'*exps=CPU' overrides '*=GPU' for 8 ops" in " ".join(both.stdout.split())

@@ -49,7 +49,7 @@ def test_time_reports_placement_singles_and_stages(
 ) -> None:
     """The table has every contender, the stages stand with their predictions, and a trace is written."""
     arguments = ("--platform", platform_file, "--rounds", "3", "--burst", "0.02", "--no-cache")
-    done = call("time", model_file, placement_file, *arguments, "--no-baselines", "--trace", "t.json")
+    done = call("time", model_file, placement_file, *arguments, "--no-baselines", "--trace", "t.json", "--details")
     assert done.returncode == 0, done.stderr
     texts = ("placement", "single left", "single right", "0:right", "1:left", "samples/s measured", "t.json")
     for text in (*texts, "equal to right: 3 tensors"):
@@ -97,7 +97,7 @@ def test_time_of_a_team_shows_members_and_says_whether_it_beats_the_runtime(
     ops = dict.fromkeys(json.loads(placement_file.read_text()), "left+right")
     placement_file.write_text(json.dumps(ops))
     arguments = ("--platform", platform_file, "--rounds", "3", "--burst", "0.02", "--no-cache", "--costs", "analytic")
-    done = call("time", model_file, placement_file, *arguments, "--trace", "t.json")
+    done = call("time", model_file, placement_file, *arguments, "--trace", "t.json", "--details")
     assert done.returncode == 0, done.stderr
     told = re.search(r"plan +(wins|draws|loses): (\d\.\d+)x \(IQR .*\) of", done.stdout)
     assert told is not None

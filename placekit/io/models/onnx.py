@@ -169,6 +169,9 @@ def _parsed(path: Path, *_state: int) -> _Found:
         names |= {each.name for each in (*graph.input, *graph.output, *tensors)}
         for node in graph.node:
             names |= {node.name, *node.output}
+    damaged = next((name for name in names if not isinstance(name, str)), None)
+    if damaged is not None:  # protobuf gives bytes
+        raise InvalidFileError(f"{path}: not an ONNX model, or damaged: the name {damaged!r} is not UTF-8")
     names_of = names_of_nodes(model)
     for name, node in zip(names_of, (node for graph in _graphs(model.graph) for node in graph.node), strict=True):
         node_of_tensor |= {output: name for output in node.output if output and name}
