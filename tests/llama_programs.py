@@ -77,6 +77,22 @@ def rpc_servers(threads: Sequence[int]) -> Iterator[list[str]]:
             _end(process)
 
 
+@contextmanager
+def printed_servers(lines: Sequence[str], addresses: Sequence[str]) -> Iterator[None]:
+    """Start lines of servers of devices as they are printed, and wait until all addresses answer."""
+    started: list[subprocess.Popen[Any]] = []
+    try:
+        for line in lines:
+            program, *arguments = shlex.split(line, comments=True)
+            started.append(subprocess.Popen([*BOUND, str(FOLDER / program), *arguments], start_new_session=True))
+        for address in addresses:
+            _wait_for(address)
+        yield
+    finally:
+        for process in started:
+            _end(process)
+
+
 def _wait_for(address: str) -> None:
     host, _, port = address.partition(":")
     for _ in range(200):

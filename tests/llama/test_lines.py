@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from llama_models import Shape, write_model
 from llama_plans import placekit, platform_text
-from llama_programs import Loaded, needs_llama, rpc_servers, start_line
+from llama_programs import Loaded, free_port, needs_llama, printed_servers, rpc_servers, start_line
 
 import placekit as pk
 from placekit.io.files.platform_toml import read_platform
@@ -143,6 +143,40 @@ def test_line_starts_and_tensors_are_where_the_plan_has_them(
         and where != home[int(found[1])] and not op.endswith(("_add", "attn"))
     }  # fmt: skip
     assert_buffers(loaded, answer, {name: buffer[name] for name in {*device_of.values()} if name != "CPU"})
+
+
+OTHER_MACHINE = """
+[[device]]
+name = "CPU"
+kind = "cpu-core-f32"
+host = true
+node = "desk"
+memory = {limit}
+
+[[device]]
+name = "far"
+kind = "cpu-core-bf16"
+host = true
+node = "{address}"
+memory = "2 GiB"
+
+[[direct_link]]
+between_nodes = true
+latency_s = 1e-6
+bandwidth_bytes_per_s = 1e12
+"""
+
+
+def test_printed_lines_start_the_servers_of_other_machines(models: dict[str, Path], tmp_path: Path) -> None:
+    """Each line but the last starts a server of devices at its address; the last one finds layers there."""
+    model, address = models["dense"], f"127.0.0.1:{free_port()}"
+    (tmp_path / "p.toml").write_text(OTHER_MACHINE.format(limit=int(0.8 * model.stat().st_size), address=address))
+    answer = placekit(tmp_path, "llm", model, "--platform", "p.toml", *SHORT, "--for", "llama.cpp")
+    server, last = answer["launch"]
+    with printed_servers([server], [address]):
+        loaded = start_line(last, tmp_path)
+    assert "RPC0" in loaded.layers.values()
+    assert {"-H", "-p", "-d", "-t"} <= set(server.split())
 
 
 TYPED = (  # what people type, with {0} and {1} for the addresses of servers
