@@ -75,8 +75,8 @@ def test_plot_writes_the_format_of_the_suffix(call: Call, files: Path, suffix: s
     done = call("show", "diamond.result.json", "--plot", f"figure.{suffix}", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["files"] == {"plot": f"figure.{suffix}"}
-    start = (files / f"figure.{suffix}").read_bytes()[:200]
-    assert {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}[suffix] in start or b"<?xml" in start
+    start = (files / f"figure.{suffix}").read_bytes()[:400]
+    assert {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}[suffix] in start
 
 
 def test_plot_refuses_other_suffixes(call: Call, files: Path) -> None:

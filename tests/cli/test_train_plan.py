@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_solve_show_explain(source: Path, tmp_path: Path) -> None:
     assert json.loads(plan.read_text())["schema"] == "placekit/training-plan/1"
     code, output = run("show", str(plan), "--plot", "p.png", "--gantt", "g.svg", "--trace", "t.json")
     assert code == 0
-    assert "bound" in output
+    assert re.search(r"^bound +15\.5377 ms \(DP over ideals\)$", output, re.MULTILINE)
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("p.png", "g.svg", "t.json"))
     code, output = run("explain", str(plan), str(source))
     assert code == 0
