@@ -27,6 +27,8 @@ settings.register_profile(
 )
 settings.load_profile("placekit")
 
+collect_ignore = ["stand_in_server.py"]
+"""A script that serves until it is stopped, in which no doctests are looked for."""
 MEASURING = frozenset(
     ("cost_models", "runtime", "test_execute.py", "test_measure.py", "test_measured_reward.py", "test_time.py")
 )
