@@ -311,3 +311,6 @@ class HsdagLearner(Learner):
         super().remember(memory)
         self.episode, self.annealed_over = memory["annealing"].tolist()
         self.starts.remember(memory)
+        noise, shape = self.starts.noise, self.graph.edges.shape[1:]
+        if noise is not None and (noise.shape != shape or noise.dtype != torch.float32 or noise.is_sparse):
+            raise ValueError(f"noise of shape {tuple(noise.shape)} and type {noise.dtype}")

@@ -293,9 +293,9 @@ def with_subgraphs(exact: ExactProblem, value: Fraction) -> Fraction:
     several = value + max(fewest, 2) * cost
     if fewest > 1:
         return several
-    everywhere = set.intersection(*map(set, exact.allowed))
-    alone = [exact.seconds(sum(exact.ticks(op, d) for op in range(exact.num_ops))) + cost for d in everywhere]
-    return min([several, *alone])
+    everywhere = [d for d in set.intersection(*map(set, exact.allowed)) if fits(need, exact.limit[d])]
+    alone = [max(value, exact.seconds(sum(exact.ticks(op, d) for op in range(exact.num_ops)))) for d in everywhere]
+    return min([several, *(each + cost for each in alone)])
 
 
 def directed_value(exact: ExactProblem, certificate: Directions) -> Bound:

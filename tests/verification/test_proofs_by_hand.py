@@ -99,6 +99,18 @@ def test_subgraphs_are_counted(problem: pk.Problem, seconds: float) -> None:
     assert with_subgraphs(exact, fastest_everywhere(exact)) == seconds
 
 
+def test_a_device_that_all_ops_overfill_lowers_no_proof() -> None:
+    """All on p would take nothing, but does not fit; a proof of what p lacks room for stands, with a subgraph or two.
+
+    Where all fit on p, the proof itself is what is left.
+    """
+    problem = small(COSTLY, [[0, 4], [0, 4]], size=2, memory={"p": 3})
+    assert with_subgraphs(ExactProblem.of(problem), Fraction(3)) == 8 + 10  # all on q
+    assert with_subgraphs(ExactProblem.of(problem), Fraction(9)) == 9 + 10
+    whole = ExactProblem.of(small(COSTLY, [[0, 4], [0, 4]], size=2, memory={"p": 4}))
+    assert with_subgraphs(whole, Fraction(3)) == 3 + 10
+
+
 @pytest.mark.parametrize(
     ("problem", "step"),
     [
