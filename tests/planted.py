@@ -46,7 +46,8 @@ def planted(
         graph, pk.Platform(tuple(Device(kind, kind) for kind in kinds)), costs, objective, contiguity=contiguity
     )
     device = rng.integers(0, num_devices, num_ops)
-    if contiguity is not Contiguity.NONE:
+    has_order = not pk.evaluate(problem, pk.Placement.of(problem, device)).is_feasible  # calls that wait for each other
+    if contiguity is not Contiguity.NONE or has_order:
         cuts = np.sort(rng.choice(np.arange(1, num_ops), num_devices - 1, replace=False))
         device = rng.permutation(num_devices)[np.searchsorted(cuts, np.arange(num_ops), side="right")]
         for _ in range(MOVES):

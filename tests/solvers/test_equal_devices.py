@@ -100,7 +100,7 @@ def test_no_placement_changes_its_value_with_the_numbers_of_devices(name: str) -
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_no_proof_hangs_on_the_numbers_of_devices(name: str) -> None:
     """Every bound is at most the optimum of all placements; a renamed problem has the same, and its proof holds."""
-    for case in range(draws(400)):
+    for case in range(draws(120 if name == "offload-latency" else 400)):  # all orders of calls take long
         problem = drawn(92, case, name)
         best = enumerated_optimum(problem)
         other = renamed(problem, of_one_kind(np.random.default_rng([case, 2]), problem))
