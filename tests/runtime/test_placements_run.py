@@ -97,14 +97,13 @@ def test_light_models_are_compared_with_weights_that_differ(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", ZOO)
 def test_zoo_models_compute_the_same_however_they_are_placed(name: str, tmp_path: Path) -> None:
-    """Fifty placements of each kind."""
+    """Five placements of each kind."""
     source = build(name, tmp_path / f"{name}.xml", **SMALL[name]).source
     for kind in KINDS:
-        assert_right(source, kind, range(50))
+        assert_right(source, kind, range(5))
 
 
 @pytest.mark.slow
