@@ -47,10 +47,11 @@ def prefer(
         tried = []
         for sort, cost in zip(sorts, costs, strict=True):
             allowed = np.isfinite(cost) & (sort.fullness <= level)
-            wish = sort.moved_s / most_moved + FEW_STAGES + EVEN_WORK * (cost / (value or 1.0)) ** 2
+            own, moved_s = (np.where(allowed, seconds, 0.0) for seconds in (cost, sort.moved_s))
             if extra:
-                cost = cost + LITTLE * value * wish if is_sum else wish  # noqa: PLW2901
-            tried.append(replace(sort, cost_s=np.where(allowed, cost, np.inf)))
+                wish = moved_s / most_moved + FEW_STAGES + EVEN_WORK * (own / (value or 1.0)) ** 2
+                own = own + LITTLE * value * wish if is_sum else wish
+            tried.append(replace(sort, cost_s=np.where(allowed, own, np.inf)))
         best = best_chain(tried, sizes, count, is_sum=is_sum or extra, lead=lead)
         if best is None:
             return None
