@@ -32,6 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "resnet50": {"width": 8, "image_size": 64},
     "inception_v3": {"width_multiplier": 0.125, "image_size": 75},
     "mobilenet_v2": {"width_multiplier": 0.25, "image_size": 64},
+    "unet": {"width": 8, "image_size": 64},
     "bert_base": {"width": 48, "heads": 4, "sequence": 16, "vocabulary": 100, "layers": 2},
     "gpt2": {"width": 48, "heads": 4, "sequence": 16, "vocabulary": 100, "layers": 2},
     "decoder": {"width": 48, "heads": 4, "sequence": 16, "vocabulary": 100, "layers": 2},
