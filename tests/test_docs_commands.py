@@ -83,8 +83,9 @@ def write_readers_files() -> None:
     """Write what the pages take for the files of the reader: models, a workload, problems."""
     for name in ("examples", "benchmarks"):
         Path(name).symlink_to(ROOT / name)
-    for name in ("resnet50.xml", "unet.xml", "model.xml"):
+    for name in ("resnet50.xml", "unet.xml"):
         save_small_model(Path(name))
+    save_small_model(Path("model.xml"), side_by_side=True)
     (workload,) = (text for kind, text in BLOCK.findall((ROOT / "docs/workloads.md").read_text()) if kind == "json")
     Path("workload.json").write_text(workload)
     Path("mine.json").write_text('{"embed": "ACC.0", "block": "ACC.1", "head": "ACC.1"}')
@@ -97,14 +98,16 @@ def write_readers_files() -> None:
     Path("bert.json").write_text(json.dumps(piper_to_dict(random_training_problem(np.random.default_rng(0)))))
 
 
-def save_small_model(path: Path) -> None:
-    """Write three convolutions as IR, also for the ONNX file of a page."""
+def save_small_model(path: Path, *, side_by_side: bool = False) -> None:
+    """Write three convolutions as IR: in a row, or `side_by_side`, where no answer meets a bound without a search."""
     ov = pytest.importorskip("openvino")
     ops = pytest.importorskip("openvino.opset13")
     y = x = ops.parameter([1, 8, 32, 32], np.float32, name="pixel_values")
     for layer in range(3):
+        source = x if side_by_side else y
         weights = np.full((8, 8, 3, 3), 0.1, dtype=np.float32)
-        y = ops.relu(ops.convolution(y, ops.constant(weights), [1, 1], [1, 1], [1, 1], [1, 1], name=f"conv{layer}"))
+        conv = ops.convolution(source, ops.constant(weights), [1, 1], [1, 1], [1, 1], [1, 1], name=f"conv{layer}")
+        y = ops.add(y, ops.relu(conv)) if side_by_side else ops.relu(conv)
     ov.save_model(ov.Model([ops.result(y)], [x], path.stem), path, compress_to_fp16=False)
 
 

@@ -80,7 +80,9 @@ method = Hsdag.from_params(None, {"hidden": 8, "steps": 1, "samples": 2, "patien
 checkpoint = folder / "x.pt"
 heard = lambda metrics: print("ready", flush=True) if metrics.update % 3 == 1 else None
 method.session = Session(checkpoint, checkpoint if checkpoint.exists() else None, None, folder, heard, 0.02)
-pk.solve(problem(num_ops=12), method)
+made = problem(num_ops=12)
+uneven = made.costs.replace(op_time_s=np.random.default_rng(0).random((12, 1)))  # no answer meets a bound
+pk.solve(made.replace(costs=uneven, contiguity="none"), method)
 """
 
 
