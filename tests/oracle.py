@@ -376,6 +376,15 @@ def held_bytes(problem: Problem, held: set[int]) -> float:
     return total + max(map(math.fsum, live.values()), default=0.0)
 
 
+def fits(problem: Problem, held: list[set[int]]) -> bool:
+    """Check the memory of every device, and that which devices share, for the ops that each of them holds."""
+    used = [held_bytes(problem, ops) for ops in held]
+    names = problem.platform.device_names
+    limits = [({d}, limit) for d, limit in enumerate(plain(problem).limits) if limit is not None]
+    limits += [({names.index(each) for each in pool.devices}, pool.memory_bytes) for pool in problem.platform.pools]
+    return all(math.fsum(used[d] for d in sharing) <= limit * (1 + 1e-12) for sharing, limit in limits)
+
+
 def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
     """Check every constraint from its definition."""
     it = plain(problem)
@@ -383,11 +392,8 @@ def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
         return False
     if any(it.pinned[op] not in (-1, d) for op, d in enumerate(device)):
         return False
-    for d, limit in enumerate(it.limits):
-        if limit is not None:
-            used = held_bytes(problem, {op for op, own in enumerate(device) if own == d})
-            if used > limit * (1 + 1e-12):
-                return False
+    if not fits(problem, [{op for op, own in enumerate(device) if own == d} for d in range(len(it.kind))]):
+        return False
     if isinstance(problem.objective, OffloadLatency) and math.isinf(offload_latency(problem, device)):
         return False
     return keeps_together(problem, device)
@@ -445,12 +451,11 @@ def team_is_feasible(problem: Problem, device: tuple[int, ...], team: tuple[int,
     assert isinstance(problem.objective, Throughput)
     it = plain(problem)
     kind = it.kind
-    for member, limit in enumerate(it.limits):
-        held = [op for op, own in enumerate(device) if own == team[member]]
-        if not all(it.supported[op][kind[member]] for op in held):
-            return False
-        if limit is not None and held_bytes(problem, set(held)) > limit * (1 + 1e-12):
-            return False
+    held = [{op for op, own in enumerate(device) if own == first} for first in team]
+    if not all(it.supported[op][kind[member]] for member, ops in enumerate(held) for op in ops):
+        return False
+    if not fits(problem, held):
+        return False
     if any(it.pinned[op] != -1 and team[it.pinned[op]] != d for op, d in enumerate(device)):
         return False
     rule = problem.objective.teams

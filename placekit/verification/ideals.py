@@ -68,8 +68,8 @@ def reaches_below(exact: ExactProblem, below: Fraction) -> bool | None:
             return False
         if reaches is not None:
             break
-    if exact.problem.costs.blocks is not None:
-        return None  # what shares memory was left out: a relaxation, in which more fits
+    if exact.problem.costs.blocks is not None or exact.pools:
+        return None  # what shares memory, and what shares it, were left out: a relaxation, in which more fits
     # what fits after rounding down need not fit: only what fits after rounding up is sure to
     everything = list(range(len(exact.groups)))
     return True if IdealProgram(exact, before, everything, most, rounds_up=True).reaches() else None

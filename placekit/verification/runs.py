@@ -52,8 +52,8 @@ def runs_below(exact: ExactProblem, below: Fraction | None) -> bool | None:
     if not reaches:
         return reaches
     costs = problem.costs
-    if costs.blocks is not None and (not costs.blocks.is_weight.all() or any(exact.tensor_size)):
-        return None  # of shared memory only weights are looked at: a relaxation, in which more fits
+    if exact.pools or (costs.blocks is not None and (not costs.blocks.is_weight.all() or any(exact.tensor_size))):
+        return None  # of what shares memory only weights are looked at: a relaxation, in which more fits
     return True if program(exact, chain, most, rounds_up=True).reaches() else None
 
 

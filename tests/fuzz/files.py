@@ -122,7 +122,7 @@ KINDS: Mapping[str, Kind] = {
             ("solve", "problem.json", "-m", "greedy", "--warm-start", "placement.json"),
             ("show", "placement.json", "--graph", "graph.html", "--of", "problem.json"),
             ("export", "model.xml", "placement.json", "--platform", "platform.toml", "-o", "again.bundle"),
-            ("export", "problem.json", "placement.json", "--to", "device-map", "--force", "-o", "map.json"),
+            ("export", "problem.json", "placement.json", "--to", "model-explorer", "-o", "map.json"),
         ),
     ),
     "result": Kind(

@@ -15,7 +15,7 @@ from linked_problems import on_two_nodes
 
 import placekit as pk
 from placekit.model.contiguity import Contiguity
-from placekit.model.memory import MemoryBlocks
+from placekit.model.memory import MemoryBlocks, Pool
 from placekit.objectives import SerialLatency, Throughput
 from placekit.verification import runs
 from placekit.verification.exact import ExactProblem
@@ -69,6 +69,17 @@ def test_seconds_are_rounded_to_the_side_of_the_proof() -> None:
         down = true.numerator // true.denominator
         assert true > down
         assert program._units(exact.ticks(0, 0)) == down + rounds_up
+
+
+def test_no_placement_is_claimed_where_devices_share_their_memory() -> None:
+    """Two ops of a byte fit on two devices, but not into the one byte that both share, of which these know nothing."""
+    problem = line([1.0, 1.0], 2.0)
+    assert (runs_below(ExactProblem.of(problem), None), reaches_below(ExactProblem.of(problem), Fraction(9))) == (
+        True, True,
+    )  # fmt: skip
+    shared = problem.platform.replace(pools=(Pool("ram", 1.0, problem.platform.device_names),))
+    exact = ExactProblem.of(problem.replace(platform=shared))
+    assert (runs_below(exact, None), reaches_below(exact, Fraction(9))) == (None, None)
 
 
 def test_activations_take_no_memory_from_a_bound() -> None:
