@@ -23,16 +23,9 @@ _BEHIND = re.compile(r"&|\||\d?>>?.*")
 _BEFORE = ("env", "exec", "nohup", "nice", "sudo", "time", "$")
 """Words before a command that say nothing of it."""
 _SETTING = re.compile(r"\s*(\[[\w.]+\]\s*$|[\w.]+ *[:=]|- )")
-_TORCHRUN = {
-    "--nnodes": "--nnodes", "--node-rank": "--node-rank", "--node_rank": "--node-rank",
-    "--nproc-per-node": "--nproc-per-node", "--nproc_per_node": "--nproc-per-node",
-    "--rdzv-endpoint": "--rdzv-endpoint", "--rdzv_endpoint": "--rdzv-endpoint",
-}  # fmt: skip
-"""Options of torchrun that are kept; all others but the flags have a value, too."""
-_TORCHRUN_FLAGS = frozenset(
-    ("--standalone", "--no-python", "--no_python", "--run-path", "--run_path", "--virtual-local-rank",
-     "--virtual_local_rank")
-)  # fmt: skip
+_TORCHRUN = frozenset(("--nnodes", "--node-rank", "--nproc-per-node", "--rdzv-endpoint"))
+"""Options of torchrun that are kept; all others but the flags have a value, too. Each may have _ in place of -."""
+_TORCHRUN_FLAGS = frozenset(("--standalone", "--no-python", "--run-path", "--virtual-local-rank"))
 _NODE_OPTIONS = {"--nnodes": "--nnodes", "--node-rank": "--node-rank", "--dist-init-addr": "--dist-init-addr"}
 """Options of a server that say which of several machines it is on."""
 
@@ -203,6 +196,7 @@ def _torchrun(words: list[str]) -> tuple[list[str], list[str]]:
     at = 0
     while at < len(words) and words[at].startswith("-"):
         name, glued, value = words[at].partition("=")
+        name = name.replace("_", "-")
         at += 1
         if name in ("-m", "--module"):
             break
@@ -212,7 +206,7 @@ def _torchrun(words: list[str]) -> tuple[list[str], list[str]]:
             value = words[at] if at < len(words) else ""
             at += 1
         if name in _TORCHRUN:
-            told[_TORCHRUN[name]] = value
+            told[name] = value
     return [word for pair in told.items() for word in pair], words[at + 1 :]
 
 
