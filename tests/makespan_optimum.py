@@ -37,9 +37,11 @@ def best_makespan(problem: Problem) -> float | None:
     """
     it = oracle.plain(problem)
     num_ops, devices = len(it.time_s), range(len(it.kind))
-    number = {device.name: at for at, device in enumerate(problem.platform.devices)}
-    pools = [({number[name] for name in pool.devices}, pool.memory_bytes) for pool in problem.platform.pools]
-    alike = [(d.kind, d.node, *(at in pool for pool, _ in pools)) for at, d in enumerate(problem.platform.devices)]
+    rooms = [
+        frozenset((limit, tuple(sharing) if len(sharing) > 1 else ()) for sharing, limit in it.limits if d in sharing)
+        for d in devices
+    ]
+    alike = [(d.kind, d.node, room) for d, room in zip(problem.platform.devices, rooms, strict=True)]
     has_pins = max(it.pinned) >= 0
     inputs: dict[int, list[tuple[int, list[list[float]]]]] = {op: [] for op in range(num_ops)}
     for t, producer, readers in it.tensors:
@@ -63,10 +65,10 @@ def best_makespan(problem: Problem) -> float | None:
     used = [0.0 for _ in devices]
 
     def fits(d: int, op: int) -> bool:
-        limits = [({d}, it.limits[d]), *(each for each in pools if d in each[0])]
         return all(
-            limit is None or sum(used[at] for at in sharing) + it.num_bytes[op] <= limit * (1 + 1e-12)
-            for sharing, limit in limits
+            sum(used[at] for at in sharing) + it.num_bytes[op] <= limit * (1 + 1e-12)
+            for sharing, limit in it.limits
+            if d in sharing
         )
 
     def extend(end: float) -> None:

@@ -41,7 +41,7 @@ class Plain:
     time_s, transfer_s, num_bytes, supported, pinned, backward
         The arrays of the problem.
     limits
-        Bytes of each device; None for no limit.
+        Numbers of the devices that share a memory, and its bytes: a device alone, if it has a limit, or a pool.
     direct
         Row of the direct link between two devices in the table of costs; None if they have none.
     """
@@ -58,7 +58,7 @@ class Plain:
     supported: list[list[bool]]
     pinned: list[int]
     backward: list[bool]
-    limits: list[float | None]
+    limits: list[tuple[set[int], float]]
     direct: list[list[int | None]]
 
     @cached_property
@@ -108,7 +108,10 @@ def _plain(problem: Problem) -> Plain:
         supported=costs.supported.tolist(),
         pinned=problem.pinned.tolist(),
         backward=backward,
-        limits=[device.memory_bytes for device in platform.devices],
+        limits=[
+            *(({d}, own.memory_bytes) for d, own in enumerate(platform.devices) if own.memory_bytes is not None),
+            *(({platform.device_names.index(d) for d in pool.devices}, pool.memory_bytes) for pool in platform.pools),
+        ],
         direct=[[_direct_link(problem, a, b) for b in platform.devices] for a in platform.devices],
     )
 
@@ -378,10 +381,8 @@ def held_bytes(problem: Problem, held: set[int]) -> float:
 
 def fits(problem: Problem, held: list[set[int]]) -> bool:
     """Check the memory of every device, and that which devices share, for the ops that each of them holds."""
-    used = [held_bytes(problem, ops) for ops in held]
-    names = problem.platform.device_names
-    limits = [({d}, limit) for d, limit in enumerate(plain(problem).limits) if limit is not None]
-    limits += [({names.index(each) for each in pool.devices}, pool.memory_bytes) for pool in problem.platform.pools]
+    limits = plain(problem).limits
+    used = [held_bytes(problem, ops) for ops in held] if limits else []
     return all(math.fsum(used[d] for d in sharing) <= limit * (1 + 1e-12) for sharing, limit in limits)
 
 

@@ -25,7 +25,7 @@ _SAYS = {
     "cache_keys": "cache_precision", "hosted": "hosted_blocks", "hosted_dense": "hosts_dense",
     "host_cache": "hosts_cache",
 }  # fmt: skip
-"""What is served, by the option that says it."""
+"""Field of what is served by the option that says it."""
 
 
 def require_served(record: Runtime, read: Served, told: Served) -> None:

@@ -74,11 +74,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer with the timings of llama-server."""
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if not self.heard(asked) or FAULT == "no timings":
-            return self.answer({"content": ""})
+        if not self.heard(asked):
+            return
+        if FAULT == "no timings":
+            self.answer({"content": ""})
+            return
         rates = {"prompt_per_second": 10 * RATE, "predicted_per_second": RATE}
         counts = {"prompt_n": len(asked["prompt"]), "predicted_n": asked.get("n_predict")}
-        return self.answer({"timings": {**counts, **rates}})
+        self.answer({"timings": {**counts, **rates}})
 
 
 CHILD = subprocess.Popen(["sleep", "600"])

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fuzz.training_plans import random_training_problem
+from table_rows import pages as texts_of_pages
 
 from placekit.cli.main import main
 from placekit.training.piper_json import piper_to_dict
@@ -54,16 +55,13 @@ SHORT = {
 
 def pages() -> dict[str, list[str]]:
     """Return the placekit commands of every page in their order, without the program and comments."""
-    files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found = {}
-    for path in files:
-        lines = [
-            line for kind, text in BLOCK.findall(path.read_text()) if kind == "console" for line in text.splitlines()
-        ]
+    for page, text in texts_of_pages().items():
+        lines = [line for kind, block in BLOCK.findall(text) if kind == "console" for line in block.splitlines()]
         commands = [line.removeprefix("$ placekit ").partition(" #")[0].strip() for line in lines
                     if line.startswith("$ placekit ")]  # fmt: skip
         if commands:
-            found[str(path.relative_to(ROOT))] = commands
+            found[page] = commands
     return found
 
 

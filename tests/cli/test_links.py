@@ -72,18 +72,9 @@ def test_offload_latency_knows_no_links_and_says_so(call: Callable[..., Any], la
 def test_a_language_model_over_both_nodes(call: Callable[..., Any], tmp_path: Path) -> None:
     """140 GB of weights take two devices at least; one sample passes through all of them over their links."""
     done = call(
-        "llm",
-        "llama3-70b",
-        "--platform",
-        PLATFORM,
-        "--time-limit",
-        "6",
-        "-o",
-        "out.json",
-        "--problem",
-        "llm.json",
+        "llm", "llama3-70b", "--platform", PLATFORM, "--time-limit", "6", "-o", "out.json", "--problem", "llm.json",
         "--details",
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for told in ("first token", "per token", "in flight at most"):
         assert told in done.stdout

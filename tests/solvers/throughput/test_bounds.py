@@ -284,7 +284,7 @@ def test_bottleneck_is_strong_on_public_workloads(
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("seed", range(3))
 def test_contiguous_stages_stay_below_the_optimum(family: str, seed: int) -> None:
-    """Of graphs of 24 to 32 ops, whose optimum the DP over ideals proves, on two to four unequal devices."""
+    """Graphs of 24 to 32 ops on two to four unequal devices have an optimum that the DP over ideals proves."""
     problem = generate(family, 24 + 4 * seed, seed=seed, num_devices=2 + seed, equal=False)
     best = pk.solve(problem, method="dp")
     assert best.objective is not None
