@@ -1,8 +1,8 @@
 """Slow suite, part by part: ``python -m tests.slow`` runs all parts, ``python -m tests.slow learned`` one of them.
 
-A part that ends well is noted in ``slow_green.txt``: the date, the commit, the minutes on how many cores, the CPU
-minutes, and the load of the machine just before (0 is a quiet machine). It is noted with a ``+`` behind the commit if
-files differed from that commit; the notes of other parts are no difference.
+A part that ends well is noted in ``slow_green.txt``: whether the machine was quiet or busy with other processes, the
+date, the commit, the minutes on how many cores, and the CPU minutes of the part and of all others meanwhile. It is
+noted with a ``+`` behind the commit if files differed from that commit; the notes of other parts are no difference.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import psutil
+
 HANGS = ("--timeout=3600", "-o", "faulthandler_timeout=18000")
 """Seconds that only a hang exceeds, of a test that names none of its own, and of all tests: some of these take hours
 beside other processes, while those of `make test` take minutes."""
 ROOT = Path(__file__).resolve().parents[1]
 PARTS: Mapping[str, Mapping[str, Any]] = tomllib.loads((ROOT / "tests" / "slow_parts.toml").read_text())
 GREEN = ROOT / "tests" / "slow_green.txt"
+QUIET = 0.2
+"""Cores that other processes may keep busy on a quiet machine, on average."""
 
 
 def all_files() -> list[str]:
@@ -45,15 +49,15 @@ def run_part(name: str) -> int:
     processes = PARTS[name].get("processes", 2)
     spread = ["-n", str(processes), "--dist", "loadgroup"] if processes > 1 else []
     environment = os.environ | {"PLACEKIT_EXAMPLES": "all", "OMP_NUM_THREADS": "1"}
-    commit, load = _commit(), os.getloadavg()[0]
-    begin, used_s = perf_counter(), _cpu_of_children_s()
+    commit, begin, used_s, all_used_s = _commit(), perf_counter(), _cpu_of_children_s(), _cpu_of_all_s()
     command = [sys.executable, "-m", "pytest", "-m", "", *HANGS, *spread, *files]
     status = subprocess.call(command, cwd=ROOT, env=environment)  # pytest, by this interpreter
     if status == 0:
-        minutes, cpu_minutes = (perf_counter() - begin) / 60, (_cpu_of_children_s() - used_s) / 60
-        cores = len(os.sched_getaffinity(0))
-        told = f"{minutes:5.1f} min on {cores} cores, {cpu_minutes:5.1f} CPU min, load {load:.1f}"
-        _note(name, f"{date.today()}  {commit:<10} {told}")
+        wall_s, own_s = perf_counter() - begin, _cpu_of_children_s() - used_s
+        others_s = max(0.0, _cpu_of_all_s() - all_used_s - own_s)
+        cores, state = len(os.sched_getaffinity(0)), "quiet" if others_s < QUIET * wall_s else "busy"
+        times = f"{wall_s / 60:5.1f} min on {cores} cores, CPU min {own_s / 60:5.1f}, of others {others_s / 60:5.1f}"
+        _note(name, state, f"{date.today()}  {commit:<10}{times}")
     return status
 
 
@@ -73,10 +77,17 @@ def _cpu_of_children_s() -> float:
     return told.ru_utime + told.ru_stime
 
 
-def _note(name: str, told: str) -> None:
-    """Replace the line of a part that has ended well."""
-    lines = [line for line in (GREEN.read_text().splitlines() if GREEN.is_file() else []) if line.split()[0] != name]
-    GREEN.write_text("\n".join(sorted([*lines, f"{name:<12}{told}"])) + "\n")
+def _cpu_of_all_s() -> float:
+    """Return the CPU seconds of all processes of the machine since it started."""
+    told = psutil.cpu_times()
+    return float(told.user + told.nice + told.system)
+
+
+def _note(name: str, state: str, told: str) -> None:
+    """Replace the line of a part that has ended well in this state of the machine."""
+    lines = GREEN.read_text().splitlines() if GREEN.is_file() else []
+    others = [line for line in lines if line.split()[:2] != [name, state]]
+    GREEN.write_text("\n".join(sorted([*others, f"{name:<12}{state:<7}{told}"])) + "\n")
 
 
 def main() -> int:

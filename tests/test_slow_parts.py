@@ -50,17 +50,28 @@ def one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_part_that_ends_well_is_noted(one_part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its line is replaced; one that fails keeps the line of the last time, and the status says that it failed."""
-    (one_part / "green.txt").write_text("core        2020-01-01  aaaaaaa    1.0 min\ndeep        2020-01-01  bbbbbbb\n")
+    """Its line in this state is replaced; one that fails keeps its line, and the status says that it failed."""
+    kept = ["core        busy   2020-01-01  aaaaaaa", "deep        quiet  2020-01-01  bbbbbbb"]
+    (one_part / "green.txt").write_text("\n".join([kept[0], "core        quiet  2020-01-01  aaaaaaa", kept[1]]) + "\n")
     monkeypatch.setattr(sys, "argv", ["slow"])
+    monkeypatch.setattr(slow, "QUIET", 1000.0)
     assert slow.main() == 1
-    core, deep = (one_part / "green.txt").read_text().splitlines()
-    assert core.startswith("core")
-    assert "2020" not in core
-    assert re.search(r"min on \d+ cores, +[\d.]+ CPU min, load [\d.]+$", core)
-    assert deep == "deep        2020-01-01  bbbbbbb"
+    busy, quiet, deep = (one_part / "green.txt").read_text().splitlines()
+    assert [busy, deep] == kept
+    assert "2020" not in quiet
+    assert re.match(r"core +quiet .* min on \d+ cores, CPU min +[\d.]+, of others +[\d.]+$", quiet)
     monkeypatch.setattr(sys, "argv", ["slow", "core"])
     assert slow.main() == 0
+
+
+def test_other_processes_make_a_machine_busy(one_part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is the CPU of all processes without that of the part: one core more for a minute, then none."""
+    for others_s, state in ((60.0, "busy"), (0.0, "quiet")):
+        monkeypatch.setattr(slow, "perf_counter", iter((0.0, 60.0)).__next__)
+        monkeypatch.setattr(slow, "_cpu_of_all_s", iter((0.0, others_s + 30.0)).__next__)
+        monkeypatch.setattr(slow, "_cpu_of_children_s", iter((0.0, 30.0)).__next__)
+        assert slow.run_part("core") == 0
+        assert f"core        {state:<7}" in (one_part / "green.txt").read_text()
 
 
 def test_notes_of_green_parts_are_no_difference_from_the_commit(one_part: Path) -> None:
