@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -68,11 +69,21 @@ def fact_lines(facts: Mapping[str, str | Text]) -> Table:
     return grid
 
 
-def load_bar(share: float, width: int = BAR_WIDTH) -> Text:
-    """Return a bar of `width` characters that is filled to `share` (0 to 1)."""
-    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
-    full, rest = divmod(eighths, 8)
-    return Text("█" * full + (_EIGHTHS[rest] if rest else ""), style="cyan")
+@dataclass(frozen=True)
+class LoadBar:
+    """A bar of `width` characters, filled to `share` (0 to 1): to an eighth of one, except where only ASCII is shown."""
+
+    share: float
+    width: int = BAR_WIDTH
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        eighths = round(min(max(self.share, 0.0), 1.0) * self.width * 8)
+        full, rest = divmod(eighths, 8)
+        filled = "#" * round(eighths / 8) if options.ascii_only else "█" * full + (_EIGHTHS[rest] if rest else "")
+        yield Text(filled, style="cyan")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(self.width, self.width)
 
 
 def load_table(loads: Sequence[DeviceLoad], *, with_memory: bool = True) -> RenderableType:
@@ -107,9 +118,9 @@ def _load_table(loads: Sequence[DeviceLoad], left_out: frozenset[str]) -> Table:
     has_teams = any(load.team for load in loads)
     largest = max((load.load_s for load in loads), default=0.0)
     place = {load.team or load.device: at for at, load in reversed(list(enumerate(loads)))}
-    columns: dict[str, list[str | Text]] = {}
+    columns: dict[str, list[str | LoadBar]] = {}
 
-    def add(name: str, values: Iterable[str | Text], when: bool = True) -> None:
+    def add(name: str, values: Iterable[str], when: bool = True) -> None:
         if when and name not in left_out:
             columns[name] = list(values)
 
@@ -130,7 +141,7 @@ def _load_table(loads: Sequence[DeviceLoad], left_out: frozenset[str]) -> Table:
         columns["team"] = [load.team or "" for load in loads]
     elif "" not in left_out:
         table.add_column("", width=BAR_WIDTH, no_wrap=True)
-        columns[""] = [load_bar(load.load_s / largest if largest > 0 else 0.0) for load in loads]
+        columns[""] = [LoadBar(load.load_s / largest if largest > 0 else 0.0) for load in loads]
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)
     return table

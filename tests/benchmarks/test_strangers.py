@@ -78,7 +78,7 @@ def test_mutated_suites_are_planned_or_refused_by_name(tmp_path: Path, count: in
             assert 0 < len(str(error)) < 20_000  # noqa: PT017  # every error is one of these
         except Exception as error:
             raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
-    assert refused > count // 3
+    assert count // 3 < refused < count - count // 20
 
 
 @pytest.mark.parametrize(

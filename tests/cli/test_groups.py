@@ -83,4 +83,6 @@ def test_memory_of_the_cpu_is_that_of_each_group(call: Call, model_file: Path) -
     """A limit below the weights and outputs of one convolution is infeasible however the cores are cut."""
     done = call("solve", model_file, "--groups", "auto", "--memory", "CPU=1KiB")
     assert done.returncode == 3, done.stderr
-    assert "CPU[" in done.stdout or "largest device" in done.stdout
+    assert "largest device that can run them has: 1 KiB" in done.stdout
+    ways = [line for line in done.stdout.splitlines() if " of " in line and line.endswith("infeasible")]
+    assert len(ways) == len(core_cuts())

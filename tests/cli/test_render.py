@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from io import BytesIO, TextIOWrapper
+
 import pytest
 from rich.console import Console, RenderableType
 
 from placekit.cli.output.progress import SHOWN_AFTER_S, SolveLine, StepBar
-from placekit.cli.output.render import load_bar, load_table, result_lines
+from placekit.cli.output.render import LoadBar, load_table, result_lines
 from placekit.cli.output.units import format_time
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes
@@ -25,8 +27,12 @@ def text_of(renderable: RenderableType) -> str:
 
 @pytest.mark.parametrize(("share", "cells"), [(0.0, 0), (1.0, 10), (0.5, 5), (0.01, 1), (7.0, 10), (-1.0, 0)])
 def test_bars_are_to_scale(share: float, cells: int) -> None:
-    """A bar has ten cells when full, and never more."""
-    assert len(load_bar(share).plain.rstrip()) == cells
+    """A bar has ten cells when full, and never more; eighths are rounded where a console has no characters for them."""
+    assert len(text_of(LoadBar(share)).rstrip()) == cells
+    plain = Console(width=80, file=TextIOWrapper(BytesIO(), encoding="ascii"))
+    with plain.capture() as captured:
+        plain.print(LoadBar(share))
+    assert captured.get().rstrip() == "#" * (cells if share != 0.01 else 0)
 
 
 def test_load_table_fits_80_columns_with_long_names() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from states import same
@@ -66,7 +66,7 @@ def test_episodes_are_schedules(problem: pk.Problem, seed: int) -> None:
     try:
         learner = learner_of(problem, seed)
     except UnsupportedProblemError:
-        return
+        reject()
     played = learner._play(np.array([SAMPLES, FOLLOWS]), learner._anything(2), torch.Generator().manual_seed(seed))
     instance = instance_of(problem)
     num_ops, num_devices = instance.num_ops, instance.num_devices
@@ -93,7 +93,7 @@ def test_ops_in_gaps_end_when_the_judge_says(problem: pk.Problem, seed: int) -> 
     try:
         learner = learner_of(problem.replace(objective=pk.Makespan()), seed)
     except UnsupportedProblemError:
-        return
+        reject()
     rollout = learner.rollout(torch.Generator().manual_seed(seed))
     for row in rollout.placements:
         steps = learner.simulator.reward.steps(row)  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ def test_the_network_repeats_what_the_kernel_drew_from(problem: pk.Problem, seed
     try:
         learner = learner_of(problem, seed)
     except UnsupportedProblemError:
-        return
+        reject()
     learner.policy.double()
     learner.graph = replace(learner.graph, features=learner.graph.features.double())
     played = learner._play(np.array([2, SAMPLES]), learner._anything(2), torch.Generator().manual_seed(seed))

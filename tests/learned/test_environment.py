@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import blocked, examples, problems
@@ -32,7 +32,7 @@ def test_batched_rewards_equal_the_judge(problem: pk.Problem, random: Random) ->
     try:
         environment = Environment(problem)
     except UnsupportedProblemError:
-        return
+        reject()
     num_ops, num_devices = problem.graph.num_ops, problem.platform.num_devices
     rows = np.array([[random.randint(0, num_devices - 1) for _ in range(num_ops)] for _ in range(6)])
     rows = np.concatenate([rows, environment.expand(environment.homogeneous), environment.expand(rows)])
@@ -56,7 +56,7 @@ def test_masks_allow_what_support_pins_and_classes_allow(problem: pk.Problem) ->
     try:
         environment = Environment(problem)
     except UnsupportedProblemError:
-        return
+        reject()
     for actions in environment.homogeneous:
         assert environment.mask[np.arange(environment.num_groups), actions].all()
         placement = pk.Placement.of(problem, environment.expand(actions[None])[0])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from states import same
 from strategies import examples, problems
@@ -185,7 +185,7 @@ def test_samples_respect_support_pins_and_classes(placer: type[LearnedMethod], p
     try:
         environment = Environment(problem)
     except UnsupportedProblemError:
-        return
+        reject()
     learner: Any = seeded_learner(small(placer), environment, seed)
     rollout = learner.rollout(torch.Generator().manual_seed(seed))
     assert torch.isfinite(rollout.log_probs).all()

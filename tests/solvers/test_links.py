@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import numpy as np
 import oracle
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from linked_problems import check_enumeration, check_promises, near, on_two_nodes
 from strategies import blocked, examples, linked, placements, problems
@@ -68,8 +66,10 @@ def test_no_method_promises_what_is_not_there(method: str) -> None:
     @examples(60)
     @given(problem=SOLVED)
     def check(problem: Problem) -> None:
-        with suppress(UnsupportedProblemError):
+        try:
             check_promises(problem, method, oracle.brute_force(problem))
+        except UnsupportedProblemError:
+            reject()
 
     check()
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, reject
 from numpy.typing import NDArray
 from strategies import examples, problems
 
@@ -95,7 +95,7 @@ def test_masks_are_never_violated(problem: pk.Problem) -> None:
     try:
         environment = Environment(problem)
     except UnsupportedProblemError:
-        return
+        reject()
     for fidelity in ("placekit", "paper"):
         learner = learner_of(problem, fidelity=fidelity, steps=2)
         placements = np.concatenate([learner.rollout(torch.Generator().manual_seed(0)).placements, learner.decode()])
@@ -110,7 +110,7 @@ def test_nodes_keep_classes_together_and_a_device_each(problem: pk.Problem) -> N
     try:
         environment = Environment(problem)
     except UnsupportedProblemError:
-        return
+        reject()
     for has_chains in (False, True):
         nodes = coarse_nodes(problem, environment.mask, has_chains=has_chains)
         assert environment.coarsened(nodes).mask.any()
