@@ -9,6 +9,9 @@ from placekit.kernels import njit
 from placekit.objectives.makespan.arrays import MakespanInstance
 from placekit.objectives.makespan.moves import move_s
 
+ROUNDING = 1e-13
+"""Relative: more than sums of a few terms differ by, and less than what methods call equal."""
+
 
 @njit
 def best_order(
@@ -21,12 +24,13 @@ def best_order(
 
     An op is appended to its device's order, and starts when the device is free and its inputs are there; no op starts
     before the one appended last. Sorted by start, the ops of every schedule are such a sequence, so all are seen.
-    A sequence is given up when the tails of the ops that are left, or the work left on a device, exceed `most_s`.
+    A sequence is given up when the tails of the ops that are left, or the work left on a device, exceed `most_s`, or
+    reach the best schedule found: those that only equal it can be all orders of the ops.
 
     Returns
     -------
     tuple
-        The makespan, or `most_s` if there is none below; and ``[V]`` the ops in their order.
+        The makespan, to a relative `ROUNDING`, or `most_s` if there is none below; and ``[V]`` the ops in their order.
 
     Notes
     -----
@@ -47,6 +51,7 @@ def best_order(
                 delay = move_s(instance, t, device[u], device[v])
             tail[u] = max(tail[u], delay + time[v] + tail[v])
     best, order = most_s, np.full(num_ops, -1)
+    below_s = most_s * (1 + ROUNDING)
     # by depth: what the op appended there has changed
     chosen = np.full(num_ops + 1, -1)
     free, bus = np.zeros((num_ops + 1, num_devices)), np.zeros((num_ops + 1, num_devices))
@@ -61,6 +66,7 @@ def best_order(
         if depth == num_ops:
             if latest[depth] < best:
                 best = latest[depth]
+                below_s = best * (1 - ROUNDING)
                 for at in range(num_ops):
                     order[at] = chosen[at]
             depth -= 1
@@ -84,8 +90,8 @@ def best_order(
                         begins = end if d == device[v] else max(free[depth, d], start)
                         rest = left[depth, d] - time[v] if d == device[v] else left[depth, d]
                         if rest > 0:
-                            least = max(least, begins + rest * (1 - 1e-12))
-                    if least * (1 - 1e-12) < best:
+                            least = max(least, begins + rest)
+                    if least < below_s:
                         found = True
                         break
             v += 1
