@@ -71,7 +71,7 @@ def fact_lines(facts: Mapping[str, str | Text]) -> Table:
 
 @dataclass(frozen=True)
 class LoadBar:
-    """A bar of `width` characters, filled to `share` (0 to 1): to an eighth of one, except where only ASCII is shown."""
+    """A bar of `width` characters, filled to `share` (0 to 1): to an eighth of one, unless only ASCII is shown."""
 
     share: float
     width: int = BAR_WIDTH
