@@ -33,6 +33,8 @@ MEASURING = frozenset(
     ("cost_models", "runtime", "test_execute.py", "test_measure.py", "test_measured_reward.py", "test_time.py")
 )
 """Folders and files whose tests time devices."""
+COMPUTING = "test_placements_run.py"
+"""A file among them whose tests compute for long, and time nothing."""
 TESTS = Path(__file__).parent
 EXPORTING = tuple(
     str(TESTS / name) for name in ("pytorch", "cli/test_llm.py", "io/test_tied.py", "language/test_model.py")
@@ -58,6 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "workloads" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+        if IN_FULL and item.path.name == COMPUTING:
+            continue
         if not MEASURING.isdisjoint(item.path.parts) or str(item.path).startswith(EXPORTING):
             item.add_marker(pytest.mark.xdist_group("devices"))
         elif item.path.parent.parent == TESTS / "solvers" and not IN_FULL:
