@@ -25,9 +25,9 @@ from placekit.language.runtimes import RUNTIMES
 from placekit.language.runtimes.record import Launch
 from placekit.language.serve import speeds
 from placekit.language.serve.compare import launch_of, require_server
-from placekit.language.serve.process import started
+from placekit.language.serve.process import require_lenders, started
 from placekit.language.serve.speeds import RequestSpeeds, measure
-from placekit.model.errors import InvalidProblemError
+from placekit.model.errors import DeviceUnavailableError, InvalidProblemError
 from placekit.model.platform import Device
 from placekit.model.served import Served
 
@@ -203,6 +203,26 @@ def test_a_plan_of_several_machines_is_not_served(runtime: str) -> None:
     answer = pk.plan_serving("llama3-8b", platform, runtime)
     with pytest.raises(InvalidProblemError, match=r"a plan of one machine is served, this one is of (attic|desk), "):
         launch_of(answer)
+
+
+def test_machines_that_lend_devices_are_asked_first(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their servers are no child of ours: the user is told which line to start, and where."""
+    monkeypatch.setenv("PATH", put_stand_in(tmp_path / "programs", "llama-server")["PATH"])
+    far = Device("far", "t4", node=f"127.0.0.1:{port}")
+    platform = pk.Platform(
+        (Device("cpu", "cpu", is_host=True, node="here"), far),
+        direct_links=(pk.DirectLink(3e-5, 2.8e9, between_nodes=True),),
+    )
+    launch = launch_of(pk.plan_serving("llama3-8b", platform, "llama.cpp"))
+    told = rf"^nothing answers at 127\.0\.0\.1:{port} .*; start there first: ggml-rpc-server -H 127\.0\.0\.1 -p {port} "
+    with pytest.raises(DeviceUnavailableError, match=told):
+        require_lenders(launch)
+    with pytest.raises(DeviceUnavailableError, match=told), started(launch, "m.gguf", "127.0.0.1", port, 1.0):
+        pass
+    with closing(socket.socket()) as lender:
+        lender.bind(("127.0.0.1", port))
+        lender.listen()
+        require_lenders(launch)
 
 
 @pytest.mark.parametrize(

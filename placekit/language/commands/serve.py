@@ -23,7 +23,7 @@ from placekit.language.planning.planner import plan_models
 from placekit.language.planning.question import GivenModel, Search
 from placekit.language.runtimes import get_runtime
 from placekit.language.serve.compare import Kept, Wanted, faster_server, launch_of, require_server
-from placekit.language.serve.process import require_free, require_program
+from placekit.language.serve.process import require_free, require_lenders, require_program
 from placekit.language.serve.speeds import RequestSpeeds
 from placekit.model.errors import InvalidProblemError
 
@@ -75,6 +75,7 @@ def serve(
     wanted = Wanted(model.name, served.host, served.port, served.start_within, served.own_choice)
     require_program(launch, wanted.model)
     require_free(wanted.host, wanted.port)
+    require_lenders(launch)
     if not as_json:
         show_parts([verdict_text(answer)])
         print_line("\n".join(["", *answer.launch, ""]))

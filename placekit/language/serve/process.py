@@ -23,6 +23,8 @@ from placekit.model.errors import DeviceUnavailableError, ExecutionError
 
 GRACE_S = 10.0
 """Time that a server gets to end by itself."""
+LENDER_S = 5.0
+"""Time that a server of another machine gets to accept a connection."""
 _PAUSE_S = 0.1
 
 
@@ -67,6 +69,19 @@ def require_free(host: str, port: int) -> None:
             raise DeviceUnavailableError(f"port {port} of {host} cannot be used: {error.strerror or error}") from None
 
 
+def require_lenders(launch: Launch) -> None:
+    """Raise `DeviceUnavailableError` if a server that lends the devices of another machine does not answer."""
+    given = launch.values.get(launch.runtime.options.get("servers", ""), "")
+    for address, line in zip(filter(None, given.split(",")), launch.elsewhere, strict=True):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), LENDER_S).close()
+        except OSError as error:
+            raise DeviceUnavailableError(
+                f"nothing answers at {address} ({error.strerror or error}); start there first: {line}"
+            ) from None
+
+
 @contextmanager
 def started(launch: Launch, model: str, host: str, port: int, within_s: float) -> Iterator[Server]:
     """Start a server, yield it when it answers, and end it with all that it started.
@@ -74,7 +89,7 @@ def started(launch: Launch, model: str, host: str, port: int, within_s: float) -
     Raises
     ------
     DeviceUnavailableError
-        Its program is not installed, or the port is taken.
+        Its program is not installed, the port is taken, or another machine does not lend its devices.
     ExecutionError
         It ends by itself, or does not answer within `within_s` seconds.
     """
@@ -85,6 +100,7 @@ def started(launch: Launch, model: str, host: str, port: int, within_s: float) -
             launch = replace(launch, file=str(settings))
         words = [*require_program(launch, model), "--host", host, "--port", str(port)]
         require_free(host, port)
+        require_lenders(launch)
         log, begun = Path(folder) / "server.log", time.monotonic()
         with log.open("wb") as file:
             process = _start(words, launch.environment, file)
