@@ -67,6 +67,7 @@ def test_commands_on_the_page_about_pytorch_run(
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     Path("cluster.toml").write_text(next(text for language, text in blocks("pytorch.md") if language == "toml"))
+    ran = 0
     for language, text in blocks("pytorch.md"):
         for command in text.splitlines() if language == "console" else ():
             monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
@@ -75,6 +76,8 @@ def test_commands_on_the_page_about_pytorch_run(
             told = capsys.readouterr()
             assert not ended.value.code, command + told.err
             assert "placekit solve" not in command or re.search("^status +optimal", told.out, re.MULTILINE), command
+            ran += "placekit solve" in command
+    assert ran
 
 
 def test_the_page_about_language_models_begins_with_a_run(
@@ -105,6 +108,7 @@ def test_commands_on_the_page_about_language_models_run(
     for folder, config in (("Qwen3-30B-A3B", "qwen3-30b-a3b"), ("Llama-3.1-8B", "llama-3.1-8b")):
         Path(folder).mkdir()
         shutil.copy(DOCS.parent / "tests" / "language" / "configs" / f"{config}.json", f"{folder}/config.json")
+    planned = 0
     for language, text in blocks("language_models.md"):
         for command in text.splitlines() if language == "console" else ():
             if ".gguf" in command.partition("--line")[0]:  # a file of 60 GB
@@ -119,6 +123,8 @@ def test_commands_on_the_page_about_language_models_run(
             assert all(Path(name).is_file() for name in wrote.values()), command
             if command.startswith("$ placekit llm"):
                 assert json.loads(Path(wrote["result"]).read_text())["status"] == "optimal", command
+                planned += 1
+    assert planned
 
 
 def test_the_readme_and_all_pages_stay_short() -> None:

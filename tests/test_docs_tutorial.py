@@ -47,3 +47,4 @@ def test_page_runs_from_top_to_bottom(
             printed = output.getvalue()
         else:
             assert printed == text
+    assert {"console", "python", "text"} <= {language for language, _ in BLOCKS}
