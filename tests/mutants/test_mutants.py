@@ -64,6 +64,10 @@ def test_a_rule_without_a_test_survives(tmp_path: Path) -> None:
         "no such line now: placekit/tiny/rules.py: 'gone' -> 'pass'",
         "2 drawn (2 of them removed rules), 2 killed, 0 equivalent, 0 survive",
     ]
+    (tmp_path / "tests/tiny/test_rules.py").write_text(TEST + "    assert False\n")
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    told = "mutants: a test fails without any change: tests/tiny/test_rules.py::test_large_numbers_are_refused\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
 
 
 def test_tests_that_run_a_function_try_its_mutants(tmp_path: Path) -> None:

@@ -105,9 +105,9 @@ def warm_up(sources: list[Path], files: list[Path], cpu_s: float) -> tuple[dict[
             seconds: list[float] = []
 
             def run(file: Path) -> bool:
-                began_s = process_time()
-                if _run([str(file)]):
-                    Path(told.name).write_text(json.dumps(str(file)))
+                began_s, failed = process_time(), _First()
+                if _run([str(file)], failed):
+                    Path(told.name).write_text(failed.name or str(file))
                     return False
                 seconds.append(process_time() - began_s)
                 return True
