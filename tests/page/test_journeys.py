@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 import pytest
 from llama_models import Shape, write_model
 from page_server import Served
+from signals import interruptible
 
 import placekit as pk
 
@@ -276,7 +277,7 @@ def own_server(tmp_path: Path) -> Iterator[Callable[[int], tuple[subprocess.Pope
     started = []
 
     def start(port: int) -> tuple[subprocess.Popen[str], str]:
-        command = [sys.executable, "-m", "placekit", "page", "--no-open", "--port", str(port)]
+        command = interruptible("-m", "placekit", "page", "--no-open", "--port", str(port))
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         server = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
         started.append(server)
