@@ -27,12 +27,16 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import IO, NoReturn
 
+import psutil
+
 from placekit.model.errors import PlacekitError
 
 from .files import KINDS, make_files, mend_digest
 from .mutations import broken
 
 MOST_S = 10.0
+HANG = 20
+"""Wall time that a command may take beside other processes, in times of its limit."""
 MOST_BYTES = 4e9
 CODES = {0, 2, 3, 4, 5}
 """What the help of the command line promises."""
@@ -49,7 +53,7 @@ class Ended:
     printed, errors
         What it wrote to stdout and stderr.
     took_s, peak_bytes
-        Wall time, and the most memory that it held.
+        The smaller of wall and CPU time, wall time if it was killed; and the most memory that it held.
     """
 
     code: int
@@ -60,7 +64,7 @@ class Ended:
 
 
 def run_apart(work: Callable[[], None], folder: Path, most_s: float = MOST_S) -> Ended:
-    """Do `work` in a forked process in `folder`, killed after `most_s` seconds."""
+    """Do `work` in a forked process in `folder`, killed after `most_s` seconds of wall and of CPU time, or a hang."""
     begin = perf_counter()
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
         sys.stdout.flush()
@@ -69,13 +73,15 @@ def run_apart(work: Callable[[], None], folder: Path, most_s: float = MOST_S) ->
             _work(work, folder, printed.fileno(), errors.fileno())
         while True:
             ended, status, usage = os.wait4(child, os.WNOHANG)
-            if not ended and perf_counter() - begin > most_s:
-                os.kill(child, signal.SIGKILL)
-                ended, status, usage = os.wait4(child, 0)
+            took_s = perf_counter() - begin
             if ended:
                 break
+            if took_s > most_s and (took_s > HANG * most_s or sum(psutil.Process(child).cpu_times()[:2]) > most_s):
+                os.kill(child, signal.SIGKILL)
+                os.wait4(child, 0)
+                return Ended(-signal.SIGKILL, _text_of(printed), _text_of(errors), took_s, 0.0)
             sleep(0.01)
-        took_s, code = perf_counter() - begin, os.waitstatus_to_exitcode(status)
+        took_s, code = min(took_s, usage.ru_utime + usage.ru_stime), os.waitstatus_to_exitcode(status)
         return Ended(code, _text_of(printed), _text_of(errors), took_s, 1024.0 * usage.ru_maxrss)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import io
+import itertools
 import os
 import random
 import signal
@@ -63,7 +65,12 @@ def test_work_is_done_apart(tmp_path: Path) -> None:
     assert (ended.code, ended.printed, ended.errors) == (3, "out True\n", "err\n")
     assert ended.peak_bytes > 1e6
     assert run_apart(lambda: os.kill(os.getpid(), signal.SIGUSR1), tmp_path).code == -signal.SIGUSR1
-    assert run_apart(lambda: time.sleep(60), tmp_path, 0.2).code == -signal.SIGKILL
+    hangs = run_apart(lambda: time.sleep(60), tmp_path, 0.05)
+    works = run_apart(lambda: collections.deque(itertools.repeat(0), maxlen=0).clear(), tmp_path, 0.5)
+    assert (hangs.code, works.code) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert hangs.took_s > 20 * 0.05
+    assert works.took_s > 0.5
+    assert run_apart(lambda: time.sleep(0.3), tmp_path, 0.2).took_s < 0.2
     assert "ZeroDivisionError" in run_apart(lambda: sys.exit(1 // 0), tmp_path).errors
 
 
