@@ -24,7 +24,7 @@ from placekit.io.models.read_model import read_model
 from placekit.language.decoder import bits_of
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import Costs, HeldByOps, LanguageTask, TaskForm, language_task
-from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import DYNAMIC, OpGraph
 from placekit.model.platform import Platform
 
@@ -168,8 +168,7 @@ def model_task(
                 "of tokens, or serve one phase"
             )
         graphs[phase.name] = _with_past(source, caches, phase, serving.batch, bits / 8)
-    if first is None:
-        raise InvalidProblemError("serving: there is no phase")
+    assert first is not None  # a request has tokens
     source, caches = first
     labels = source.colocation.copy()
     for group in caches.groups:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +16,17 @@ from serving_plans import best_plan
 import placekit as pk
 from placekit.cost_models.sheets.device_table import get_spec
 from placekit.exports.blocks import block_placement
+from placekit.io.models.model import ModelSource
+from placekit.io.models.model_inputs import ModelInput
 from placekit.io.models.openvino_graph import ATTENTION
 from placekit.language.decoder import Decoder
-from placekit.language.model import find_caches, model_task
+from placekit.language.model import find_caches, model_task, step_shapes
 from placekit.language.planning.plan import plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.runtimes.launch import launch_lines
 from placekit.language.task import LanguageTask, TaskForm, decoder_task
 from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import DYNAMIC
 from placekit.solvers.chain.method import Chain
 
 if TYPE_CHECKING:
@@ -119,6 +124,42 @@ def test_a_model_without_attention_is_refused() -> None:
     graph = pk.OpGraph.from_edges(["a", "b"], [("a", "b")])
     with pytest.raises(UnsupportedProblemError, match="has no op of type ScaledDotProductAttention"):
         find_caches(graph, 1, {})
+
+
+def test_a_state_that_no_attention_reads_is_refused() -> None:
+    """It would be a cache of another kind."""
+    graph = pk.OpGraph.from_edges(
+        ["past", "use", "attend"], [("past", "use")], op_types=["ReadValue", "Relu", ATTENTION], name="lstm"
+    )
+    with pytest.raises(UnsupportedProblemError, match=r"^'lstm': no attention op reads the state 'past'$"):
+        find_caches(graph, 1, {2: (0, 0, 0)})
+
+
+def test_shapes_of_steps_are_of_sequences_and_tokens() -> None:
+    """What is fixed stays; an open dimension behind these two is refused, since nothing says what it is."""
+    phase = pk.Serving(0, 1).phases[0]
+    inputs = [ModelInput("ids", (DYNAMIC, DYNAMIC), "i64"), ModelInput("mask", (1, DYNAMIC, 1, 16), "f32")]
+    assert step_shapes(inputs, phase, 3) == {"ids": (3, 1), "mask": (1, 1, 1, 16)}
+    told = (
+        rf"^input 'past' has shape \[{DYNAMIC}, 2, {DYNAMIC}\]: dimensions behind sequences and tokens must be fixed$"
+    )
+    with pytest.raises(UnsupportedProblemError, match=told):
+        step_shapes([ModelInput("past", (DYNAMIC, 2, DYNAMIC), "f32")], phase, 3)
+
+
+def test_a_model_with_other_ops_for_one_token_is_refused(stateful: Path) -> None:
+    """Times of the phases are added op by op."""
+
+    def read(shapes: Mapping[str, Sequence[int]]) -> ModelSource:
+        source = pk.read_model(stateful, shapes)
+        if shapes and next(iter(shapes.values()))[1] == 1:
+            names = [f"{name} of one token" for name in source.graph.op_names]
+            return replace(source, graph=source.graph.replace(op_names=tuple(names)))
+        return source
+
+    assert model_task(read, pk.Serving(64, 0), PLATFORM, costs).problem.graph.num_ops > 10
+    with pytest.raises(UnsupportedProblemError, match="has other ops for 1 token than for 64: export it with an open"):
+        model_task(read, SERVING, PLATFORM, costs)
 
 
 def torch_task(kv_heads: int, *, is_fused: bool, serving: pk.Serving = SERVING) -> LanguageTask:

@@ -20,6 +20,7 @@ from placekit.language.report import serving_report
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm, decoder_task
+from placekit.language.tensor_parallel import parse_degrees
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
 from placekit.model.served import Served
@@ -158,6 +159,9 @@ def test_degrees_that_cannot_be_are_refused() -> None:
         planned(platform, "vllm", degrees=(4,))
     with pytest.raises(InvalidProblemError, match=r"degree 3 does not divide the 4 query heads of model\.layers\.0"):
         planned(platform, "vllm", degrees=(3,))
+    for text in ("", "0", "2,", "1025", "two", "-1", "1.5"):
+        with pytest.raises(InvalidProblemError, match=f"^--tensor-parallel {text!r}: it should be degrees from 1 to"):
+            parse_degrees(text)
 
 
 def test_caches_that_do_not_divide_are_held_several_times() -> None:
