@@ -44,6 +44,8 @@ def test_experts_that_tokens_meet() -> None:
     """One token meets its two experts, many meet all eight; a dense model always meets its one."""
     mixture = describe_decoder(DECODERS["mixtral-8x7b"])
     experts = next(part for part in mixture.parts if part.experts > 1)
+    router = next(part for part in mixture.parts if part.path.endswith(".gate"))
+    assert (router.flops, experts.flops) == (2 * 4096 * 8, 2 * (2 * 2 * 4096 * 14336))
     assert experts.share_met(1) == 2 / 8
     assert experts.share_met(2) == pytest.approx(1 - (6 / 8) ** 2)
     assert experts.share_met(1000) == pytest.approx(1)

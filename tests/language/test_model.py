@@ -108,12 +108,14 @@ def test_states_go_with_their_blocks(stateful: Path, runtime: str) -> None:
         assert sum(map(int, counts[1].split(","))) == 3
 
 
-def test_decoding_reads_the_cache(stateful: Path) -> None:
+@pytest.mark.parametrize(("cache", "value_bytes"), [("f16", 2.0), ("int4", 4.5 / 8)])
+def test_decoding_reads_the_cache(stateful: Path, cache: str, value_bytes: float) -> None:
     """A longer past costs its bytes over the bandwidth, at the attention op of its layer."""
-    near = model_task(stateful, pk.Serving(0, 1, context=100_001), PLATFORM, costs)
-    far = model_task(stateful, pk.Serving(0, 1, context=200_001), PLATFORM, costs)
+    form = TaskForm(cache_precision=cache)
+    near = model_task(stateful, pk.Serving(0, 1, context=100_001), PLATFORM, costs, form)
+    far = model_task(stateful, pk.Serving(0, 1, context=200_001), PLATFORM, costs, form)
     added = far.problem.costs.op_time_s[:, 0] - near.problem.costs.op_time_s[:, 0]
-    expected = 100_000 * 2 * 2 * 16 * 2 / get_spec("l4").memory_bandwidth_bytes_per_s
+    expected = 100_000 * 2 * 2 * 16 * value_bytes / get_spec("l4").memory_bandwidth_bytes_per_s
     is_attention = np.array([op_type == ATTENTION for op_type in near.problem.graph.op_types])
     np.testing.assert_allclose(added[is_attention], expected, rtol=1e-6)
     assert not added[~is_attention].any()
