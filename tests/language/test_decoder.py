@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from placekit.language.decoder import DECODERS, bits_of, get_decoder
+from placekit.language.decoder import DECODERS, Decoder, bits_of, get_decoder
 from placekit.language.from_numbers import describe_decoder
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.training.transformer import TRANSFORMERS
@@ -50,6 +50,14 @@ def test_experts_that_tokens_meet() -> None:
     assert experts.share_met(2) == pytest.approx(1 - (6 / 8) ** 2)
     assert experts.share_met(1000) == pytest.approx(1)
     assert next(describe_decoder(DECODERS["llama3-8b"]).parts).share_met(1) == 1
+
+
+@pytest.mark.parametrize(("gated", "up"), [(True, "gate_up_proj"), (False, "up_proj")])
+def test_products_have_the_names_of_runtimes(gated: bool, up: str) -> None:
+    """The first product of a feed-forward layer is two side by side if one of them is a gate."""
+    shape = Decoder(1, 64, 128, 200, gated=gated)
+    products = [part.path for part in describe_decoder(shape).blocks[0].parts if ".mlp." in part.path]
+    assert products[:1] == [f"model.layers.0.mlp.{up}"]
 
 
 def test_names_and_numbers() -> None:
