@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,15 @@ from records import thawed
 import placekit as pk
 import placekit.language
 from placekit.language.decoder import BITS, Decoder, bits_of, get_decoder
+from placekit.language.description import Block, Part
+from placekit.language.from_numbers import describe_decoder
 from placekit.language.gguf.buffers import CONTEXT_STEP
-from placekit.language.graph import tokens_cached, tokens_seen
+from placekit.language.graph import model_step, tokens_cached, tokens_seen
 from placekit.language.planning.context import ContextPoint, room_for_context
 from placekit.language.precision import PRECISIONS, precision_of, split_precisions
 from placekit.language.serving import MAX_TOKENS, Phase, Serving, parse_phases
 from placekit.language.task import LanguageTask, TaskForm, alive_bytes, decoder_task, join_labels, less_memory
+from placekit.language.truth import class_of
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.platform import Device
 
@@ -181,6 +185,14 @@ def test_bits_of_mixes() -> None:
     assert bits_of("int8") == 8.5
 
 
+def test_bits_of_mixes_are_those_of_their_names() -> None:
+    """The digit of a name is what most matrices have; the head and some others have more."""
+    for name, precision in PRECISIONS.items():
+        if (told := re.match(r"i?q(\d)_", name)) is not None:
+            assert int(told[1]) - 0.1 <= precision.bits < int(told[1]) + 1.2, name
+            assert precision.head >= precision.bits or int(told[1]) > 5, name
+
+
 def test_bytes_of_a_weight() -> None:
     """By where it is: a mixture in MXFP4 has all else in 8 bits."""
     mixed, plain = PRECISIONS["mxfp4"], PRECISIONS["q4_0"]
@@ -274,7 +286,45 @@ def test_forms_of_a_task() -> None:
 def test_what_the_host_may_hold_has_a_name() -> None:
     """Experts where there are some."""
     assert task_of().hosted_layers == "feed-forward layers"
-    assert task_of(replace(SMALL, experts=4, experts_per_token=2)).hosted_layers == "experts"
+    assert task_of(replace(SMALL, experts=2)).hosted_layers == "experts"
+
+
+def test_memory_of_the_host_is_what_is_left_and_what_it_holds() -> None:
+    """Experts and caches that are on the host beside all placements are part of its memory."""
+    devices = (Device("cpu", "cpu-8core-f32", 1e9, is_host=True), Device("card", "a10", 2e9))
+    host = pk.Platform(devices, links={"a10": pk.Link(1e-5, 1e10)})
+    task = decoder_task(SMALL, Serving(64, 16, sequences=4), host, lambda g: pk.Analytic().cost_table(g, host))
+    task = replace(task, hosted_bytes=3e6, host_cache_bytes=2e5)
+    own = [device.memory_bytes for device in task.problem.platform.devices]
+    assert own == [1e9 - task.activation_bytes, 2e9 - task.activation_bytes]
+    assert [device.memory_bytes for device in task.platform.devices] == [1e9 + 3e6 + 4 * 2e5, 2e9]
+
+
+def test_windows_of_a_block() -> None:
+    """One cache of all tokens keeps all, and the longest window of several is that of the block."""
+
+    def kept(*windows: int | None) -> int | None:
+        parts = (Part("norm", "RMSNorm", window=3), *(Part("a", "A", cache_values=1, window=each) for each in windows))
+        return Block("h.0", "block", parts).window
+
+    assert [kept(4, 8), kept(4, None), kept(None), kept()] == [8, None, None, None]
+
+
+def test_a_lookup_without_weights_reads_nothing() -> None:
+    """As of a model whose embedding no file has."""
+    model = describe_decoder(SMALL)
+    embedding, *others = model.front
+    assert embedding.is_lookup
+    model = model.replace(front=(replace(embedding, parameters=0, weight_bytes=0.0), *others))
+    graph = model_step(model, Phase("decode", 1, 1, 10.0)).graph
+    assert graph.op_weight_bytes[graph.op_index[embedding.path]] == 0
+
+
+def test_classes_of_splits() -> None:
+    """Blocks on the host come before experts there, and both before the number of cards."""
+    sides = ((0, True, False), (2, True, True), (1, False, True), (1, False, False), (2, False, False))
+    found = [class_of(n, has_host_blocks=blocks, has_host_experts=experts) for n, blocks, experts in sides]
+    assert found == ["host alone", "partly on the host", "experts on the host", "one card", "several cards"]
 
 
 @pytest.mark.parametrize("window", [1, 3, 8, 30, 1000])

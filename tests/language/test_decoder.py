@@ -60,6 +60,12 @@ def test_products_have_the_names_of_runtimes(gated: bool, up: str) -> None:
     assert products[:1] == [f"model.layers.0.mlp.{up}"]
 
 
+def test_a_model_has_blocks() -> None:
+    """Nothing else of it could be placed."""
+    with pytest.raises(InvalidProblemError, match=r"^llama3-8b: the model has no blocks$"):
+        describe_decoder(DECODERS["llama3-8b"], name="llama3-8b").replace(blocks=())
+
+
 def test_names_and_numbers() -> None:
     """Numbers change a named shape, and make one alone."""
     assert get_decoder("llama3-8b", {"layers": 4}).layers == 4
