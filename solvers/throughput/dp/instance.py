@@ -145,8 +145,9 @@ class Instance:
         takes = np.array([crew.devices for crew in self.crews]) > 0
         self.closed = np.stack([never[takes[:, g]].all(axis=0) for g in range(len(self.groups))])
         rows = np.array([row | self.closed[take].any(axis=0) for row, take in zip(cannot, takes, strict=True)])
-        self.closed_rows, row_of_crew = np.unique(rows, axis=0, return_inverse=True)
-        self.row_of_crew: list[int] = row_of_crew.ravel().tolist()
+        number: dict[bytes, int] = {}  # sorting rows that are as long as the problem takes a hundred times as long
+        self.row_of_crew: list[int] = [number.setdefault(row.tobytes(), len(number)) for row in rows]
+        self.closed_rows = rows[np.unique(self.row_of_crew, return_index=True)[1]]
         self.times = np.where(self.closed[:, None], 0.0, self.times)
 
     @property
@@ -177,20 +178,27 @@ class Instance:
         reference = int(np.argmax(self.counts))
         return np.where(self.closed[reference], 0.0, self.total_times[reference])
 
+    @cached_property
+    def _by_rate(self) -> list[tuple[NDArray[np.float64], ...]]:
+        """Of each group, the classes that it may run, those with the most work per second first.
+
+        Their seconds, their work, and the sums of both up to and including each.
+        """
+        groups: list[tuple[NDArray[np.float64], ...]] = []
+        for closed, seconds in zip(self.closed, self.total_times, strict=True):
+            times, work = seconds[~closed], self.work[~closed]
+            with np.errstate(over="ignore"):
+                order = np.argsort(-np.divide(work, times, out=np.full_like(work, np.inf), where=times > 0))
+            groups.append((times[order], work[order], np.cumsum(times[order]), np.cumsum(work[order])))
+        return groups
+
     def most_work(self, group: int, seconds: float) -> float:
         """Return the most work that devices of `group` can do in `seconds`, by a fractional knapsack."""
-        open_classes = ~self.closed[group]
-        times, work = self.total_times[group][open_classes], self.work[open_classes]
-        if not len(times):
-            return 0.0
-        with np.errstate(over="ignore"):
-            best_first = np.argsort(-np.divide(work, times, out=np.full_like(work, np.inf), where=times > 0))
-        spent, done = np.cumsum(times[best_first]), np.cumsum(work[best_first])
+        times, work, spent, done = self._by_rate[group]
         whole = int(np.searchsorted(spent, seconds, side="right"))
         total = float(done[whole - 1]) if whole else 0.0
         if whole < len(spent):
-            c = best_first[whole]
-            total += float((seconds - (spent[whole - 1] if whole else 0.0)) / times[c] * work[c])
+            total += float((seconds - (spent[whole - 1] if whole else 0.0)) / times[whole] * work[whole])
         return total
 
     @cached_property

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -15,12 +17,15 @@ from oracle import brute_force, team_brute_force
 from strategies import examples, problems, teamed_problems
 
 import placekit as pk
+from placekit.benchmarks.generators import families
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.solve.result import OPTIMALITY_TOLERANCE
+from placekit.solve.run import Run
 from placekit.solvers.generic.coarsen import Contraction, contract
+from placekit.solvers.throughput.dp import linear
 from placekit.solvers.throughput.dp.ideals import IdealSet, merge_windows
 from placekit.solvers.throughput.dp.instance import Instance, pack, unpack
-from placekit.solvers.throughput.dp.linear import choose_prefixes
+from placekit.solvers.throughput.dp.linear import choose_prefixes, offer_chains
 from placekit.solvers.throughput.dp.orders import named_orders
 
 OPTIMA_MS = {
@@ -388,3 +393,29 @@ def test_bug_sizing_the_search_does_not_exceed_its_memory() -> None:
         tracemalloc.stop()
     assert count >= 1000
     assert peak < limit
+
+
+@pytest.mark.parametrize(("asks", "steps"), [(0, []), (1, ["instance"]), (2, ["instance", "prefixes"])])
+def test_the_end_is_asked_for_before_each_step(asks: int, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50,000 ops an instance and its prefixes take a tenth of a second each; no search follows the end."""
+    run = Run(families.generate("layered", 20, seed=1, num_devices=2, objective=pk.Throughput()))
+    asked: list[int] = []
+    taken: list[str] = []
+
+    def says_stop() -> pk.StopReason | None:
+        asked.append(1)
+        return pk.StopReason.TIME if len(asked) > asks else None
+
+    def noted(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        def step_noted(*args: Any) -> Any:
+            taken.append(name)
+            return step(*args)
+
+        return step_noted
+
+    monkeypatch.setattr(run, "should_stop", says_stop)
+    monkeypatch.setattr(linear, "Instance", noted("instance", Instance))
+    monkeypatch.setattr(IdealSet, "prefixes", noted("prefixes", IdealSet.prefixes))
+    assert offer_chains(run, contract(run.problem)) is pk.StopReason.TIME
+    assert taken == steps
+    assert run.placement is None
