@@ -49,6 +49,8 @@ class LocalSearch(Method):
         raise_bounds_at_once(run)
         if not offer_first_answers(run):
             return run.should_stop() or StopReason.FINISHED
+        if (late := run.should_stop()) is not None:  # of many ops, what a walk keeps takes long to set up
+            return late
         walk = _Walk(run)
         stale, number, patience = 0, 0, run.tries(self.params.patience, PATIENCE)
         while (reason := run.should_stop()) is None:
