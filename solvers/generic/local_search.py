@@ -47,10 +47,9 @@ class LocalSearch(Method):
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row bring no improvement."""
         raise_bounds_at_once(run)
-        if not offer_first_answers(run):
-            return run.should_stop() or StopReason.FINISHED
-        if (late := run.should_stop()) is not None:  # of many ops, what a walk keeps takes long to set up
-            return late
+        has_start, reason = offer_first_answers(run), run.should_stop()
+        if reason is not None or not has_start:  # of many ops, what a walk keeps takes long to set up
+            return reason or StopReason.FINISHED
         walk = _Walk(run)
         stale, number, patience = 0, 0, run.tries(self.params.patience, PATIENCE)
         while (reason := run.should_stop()) is None:

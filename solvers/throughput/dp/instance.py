@@ -180,9 +180,9 @@ class Instance:
 
     @cached_property
     def _by_rate(self) -> list[tuple[NDArray[np.float64], ...]]:
-        """Of each group, the classes that it may run, those with the most work per second first.
+        """Seconds and work of the classes of each group, the most work per second first, and the sums of both so far.
 
-        Their seconds, their work, and the sums of both up to and including each.
+        Of the classes that the group may run.
         """
         groups: list[tuple[NDArray[np.float64], ...]] = []
         for closed, seconds in zip(self.closed, self.total_times, strict=True):

@@ -397,7 +397,7 @@ def test_bug_sizing_the_search_does_not_exceed_its_memory() -> None:
 
 @pytest.mark.parametrize(("asks", "steps"), [(0, []), (1, ["instance"]), (2, ["instance", "prefixes"])])
 def test_the_end_is_asked_for_before_each_step(asks: int, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 50,000 ops an instance and its prefixes take a tenth of a second each; no search follows the end."""
+    """No step follows the end: of 50,000 ops an instance and its prefixes take a tenth of a second each."""
     run = Run(families.generate("layered", 20, seed=1, num_devices=2, objective=pk.Throughput()))
     asked: list[int] = []
     taken: list[str] = []
