@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from time import perf_counter
@@ -29,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS: Mapping[str, Mapping[str, Any]] = tomllib.loads((ROOT / "tests" / "slow_parts.toml").read_text())
 GREEN = ROOT / "tests" / "slow_green.txt"
 SET_CHILD_SUBREAPER = 36
-"""Of Linux's prctl(2)."""
+"""Number of an operation of Linux's prctl(2)."""
 QUIET = 0.2
 """Cores that other processes may keep busy on a quiet machine, on average."""
 
@@ -55,9 +54,7 @@ def run_part(name: str) -> int:
     environment = os.environ | {"PLACEKIT_EXAMPLES": "all", "OMP_NUM_THREADS": "1"}
     commit, begin, used_s, all_used_s = _commit(), perf_counter(), _cpu_of_children_s(), _cpu_of_all_s()
     command = [sys.executable, "-m", "pytest", "-m", "", *HANGS, *spread, *files]
-    _adopt_orphans()
-    status = subprocess.call(command, cwd=ROOT, env=environment)  # pytest, by this interpreter
-    _bury_orphans()
+    status = _call(command, environment)
     if status == 0:
         wall_s, own_s = perf_counter() - begin, _cpu_of_children_s() - used_s
         others_s = max(0.0, _cpu_of_all_s() - all_used_s - own_s)
@@ -83,17 +80,19 @@ def _cpu_of_children_s() -> float:
     return told.ru_utime + told.ru_stime
 
 
-def _adopt_orphans() -> None:
-    """Become the parent of what outlives its own, as the processes of a browser do: their seconds are ours (Linux)."""
+def _call(command: list[str], environment: Mapping[str, str]) -> int:
+    """Run a command, and return its exit status.
+
+    On Linux what outlives its own parent, as the processes of a browser do, becomes a child of ours, so that its
+    seconds are known; it is waited for as soon as it ends, as the first process of the system does.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _bury_orphans() -> None:
-    """Wait for what was adopted and has ended."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:  # pytest, by this interpreter
+        ended, status = os.wait()
+        while ended != process.pid:
+            ended, status = os.wait()
+    return os.waitstatus_to_exitcode(status)
 
 
 def _cpu_of_all_s() -> float:
