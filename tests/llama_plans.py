@@ -12,13 +12,15 @@ from typing import Any
 SPARE = 2**20
 
 
-def platform_text(limits: Sequence[int], addresses: Sequence[str], speeds: Sequence[float] | None = None) -> str:
+def platform_text(
+    limits: Sequence[int], addresses: Sequence[str], speeds: Sequence[float] | None = None, latency_s: float = 1e-6
+) -> str:
     """Return a host, and a device with a limit in bytes on each server; `speeds` are relative to the first."""
     text = '[[device]]\nname = "CPU"\nkind = "cpu-core-f32"\nhost = true\n'
     for at, (limit, address) in enumerate(zip(limits, addresses, strict=False)):
         speed = 1.0 if speeds is None else speeds[at]
         text += f'[[device]]\nname = "RPC[{address}]"\nkind = "far{at}"\nspec = "far{at}"\nmemory = {limit}\n'
-        text += f"[link.far{at}]\nlatency_s = 1e-6\nbandwidth_bytes_per_s = 1e12\n"
+        text += f"[link.far{at}]\nlatency_s = {latency_s}\nbandwidth_bytes_per_s = 1e12\n"
         text += f'[spec.far{at}]\nbase = "cpu-core-f32"\ndense_flops_per_s = {4e12 * speed}\n'
         text += f"other_flops_per_s = 1e12\nmemory_bandwidth_bytes_per_s = {5e11 * speed}\n"
     return text

@@ -10,6 +10,10 @@ import json
 import os
 import re
 import shlex
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +24,7 @@ from statistics import median
 import pytest
 from llama_models import Shape, write_model
 from llama_plans import placekit, platform_text
-from llama_programs import bench, needs_llama, rpc_servers, run
+from llama_programs import BOUND, bench, needs_llama, rpc_servers, run
 
 import placekit as pk
 from placekit.io.files.platform_toml import read_platform
@@ -38,9 +42,12 @@ MODELS = {
     "deep": Shape(blocks=16, hidden=1024, ffn=2816, vocab=2048, heads=8, kv_heads=4),
     "wide": Shape(blocks=8, hidden=1536, ffn=4096, vocab=4096, heads=12, kv_heads=4),
 }
-GENERATED, TIMES = 16, 3
-STEADY, STEADY_TURNS, TURNS = 0.05, 3, 15
-"""Turns that must be steady, of at most so many; in those each server alone is that near to its best of all turns."""
+GENERATED, TIMES = 8, 20
+"""Tokens of a run, and runs of a test: others on the machine disturb many a short run, and seldom all of them."""
+STEADY, STEADY_TURNS, TURNS = 0.02, 2, 15
+"""Turns in a row, of at most so many, that show nothing faster by more than this before the best speeds are taken."""
+FIT_TURNS = 3
+"""Turns of a line and of the one that it is compared with."""
 LEAST_DIFFERENCE = 0.05
 """Difference of two measured splits from which on their order counts."""
 
@@ -55,7 +62,7 @@ class Rig:
     folder: Path
 
     def tokens_per_s(self, model: str, *arguments: str) -> float:
-        """Return generated tokens per second: the best of a few runs, as other work only slows."""
+        """Return generated tokens per second: the best of many short runs, as other work only slows."""
         rows = bench(
             self.models[model], "--rpc", ",".join(self.addresses), "-r", str(TIMES), "-t", "1", *arguments,
             generated=GENERATED,
@@ -109,22 +116,59 @@ def rig(
         yield Rig(request.param, addresses, models, tmp_path_factory.mktemp("rig"))
 
 
-def steady_speeds(rig: Rig, model: str, firsts: Sequence[int]) -> tuple[dict[str, float], dict[int, float]]:
-    """Return the best speed of each server alone and of each split, of turns in which the machine was at its best.
+def best_speeds(rig: Rig, model: str, firsts: Sequence[int]) -> tuple[dict[str, float], dict[int, float]]:
+    """Return the best speed of each server alone, and of each split.
 
-    A turn measures each server alone, and then the splits. Turns in which a server alone is slower than at its best by
-    half of what is asked of a prediction do not count: the machine did something else.
+    A turn measures all of them. Turns end when some in a row have shown nothing faster: others on the machine may slow
+    it for minutes, and what was measured then is not to be compared with what was measured before.
     """
-    turns: list[tuple[dict[str, float], dict[int, float]]] = []
-    while True:
-        turns.append((rig.alone_per_s(model), {first: rig.split_per_s(model, first) for first in firsts}))
-        best = {name: max(alone[name] for alone, _ in turns) for name in turns[0][0]}
-        steady = [split for alone, split in turns if all(alone[name] >= (1 - STEADY) * best[name] for name in best)]
-        if len(steady) >= STEADY_TURNS:
-            return best, {first: max(split[first] for split in steady) for first in firsts}
-        if len(turns) == TURNS:
-            told = "; ".join(f"{name} {' '.join(f'{alone[name]:.0f}' for alone, _ in turns)}" for name in best)
-            pytest.fail(f"the machine is not steady, nothing can be said: tokens/s of a server alone: {told}")
+    alone, split = rig.alone_per_s(model), dict.fromkeys(firsts, 0.0)
+    num_steady = 0
+    for _ in range(TURNS):
+        before = [*alone.values(), *split.values()]
+        alone = {name: max(alone[name], speed) for name, speed in rig.alone_per_s(model).items()}
+        split = {first: max(split[first], rig.split_per_s(model, first)) for first in firsts}
+        after = [*alone.values(), *split.values()]
+        num_steady += 1
+        if any(now > (1 + STEADY) * then for now, then in zip(after, before, strict=True)):
+            num_steady = 0
+        if num_steady == STEADY_TURNS:
+            return alone, split
+    pytest.fail(f"the machine is not steady, nothing can be said: tokens/s of servers alone {alone}, of splits {split}")
+
+
+ECHO = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    print(listening.getsockname()[1], flush=True)
+    peer, _ = listening.accept()
+    while told := peer.recv(64):
+        peer.sendall(told)
+"""
+
+
+def latency_s() -> float:
+    """Return half of the time from one core to another and back, of a peer that sleeps meanwhile: the median."""
+    home = os.sched_getaffinity(0)
+    here, there = min(home), max(home)
+    words = [*BOUND, "taskset", "-c", str(there), sys.executable, "-c", ECHO]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdout is not None
+        os.sched_setaffinity(0, {here})
+        try:
+            with socket.create_connection(("127.0.0.1", int(peer.stdout.readline()))) as line:
+                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return median(_there_and_back_s(line) for _ in range(200)) / 2
+        finally:
+            os.sched_setaffinity(0, home)
+
+
+def _there_and_back_s(line: socket.socket) -> float:
+    time.sleep(0.005)  # as long as a server computes
+    begin = time.perf_counter()
+    line.sendall(b"x")
+    line.recv(64)
+    return time.perf_counter() - begin
 
 
 def with_speed(path: Path, tokens_per_s: float, target: Path) -> Path:
@@ -143,9 +187,9 @@ def test_predicted_splits(rig: Rig, model: str, tmp_path: Path) -> None:
     blocks = MODELS[model].blocks
     first_blocks = [blocks * at // 6 for at in range(1, 6)]
     paths = rig.measured(model)
-    alone, measured = steady_speeds(rig, model, first_blocks)
+    alone, measured = best_speeds(rig, model, first_blocks)
     paths |= {name: with_speed(paths[name], speed, tmp_path / f"{name}.json") for name, speed in alone.items()}
-    (tmp_path / "p.toml").write_text(platform_text([2**40] * 2, rig.addresses))
+    (tmp_path / "p.toml").write_text(platform_text([2**40] * 2, rig.addresses, latency_s=latency_s()))
     machine = as_one_machine(read_platform(tmp_path / "p.toml"))
     described = read_description(str(rig.models[model]))
     files = [f"{name}={path}" for name, path in paths.items()]
@@ -203,7 +247,7 @@ def test_fit_is_not_faster(rig: Rig, model: str, limits: tuple[float, float] | N
     words = [",".join(names.get(part, part) for part in word.split(",")) for word in bench_words(ours)]
     words = ["/".join(names.get(part, part) for part in word.split("/")) for word in words]
     fit = [*bench_words(theirs), "-dev", "RPC0/RPC1"]
-    turns = [(rig.tokens_per_s(model, *words), rig.tokens_per_s(model, *fit)) for _ in range(STEADY_TURNS)]
+    turns = [(rig.tokens_per_s(model, *words), rig.tokens_per_s(model, *fit)) for _ in range(FIT_TURNS)]
     mine, real = (max(each) for each in zip(*turns, strict=True))
     RATIOS.append((len(set(rig.threads)) > 1, mine / real))
     print(  # noqa: T201  # the table
