@@ -42,9 +42,9 @@ MODELS = {
     "deep": Shape(blocks=16, hidden=1024, ffn=2816, vocab=2048, heads=8, kv_heads=4),
     "wide": Shape(blocks=8, hidden=1536, ffn=4096, vocab=4096, heads=12, kv_heads=4),
 }
-GENERATED, TIMES = 8, 20
+GENERATED, TIMES = 8, 40
 """Tokens of a run, and runs of a test: others on the machine disturb many a short run, and seldom all of them."""
-STEADY, STEADY_TURNS, TURNS = 0.02, 2, 15
+STEADY, STEADY_TURNS, TURNS = 0.02, 2, 10
 """Turns in a row, of at most so many, that show nothing faster by more than this before the best speeds are taken."""
 FIT_TURNS = 3
 """Turns of a line and of the one that it is compared with."""
