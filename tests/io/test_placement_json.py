@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import placements, problems
+from strategies import placements, problems, teamed_placements
 
 from placekit.io.files.detect import kind_of_file
 from placekit.io.files.placement_json import read_placement, write_placement
@@ -34,6 +37,16 @@ def test_placement_comes_back_exactly(
         assert file.devices == problem.platform.device_names
         assert file.model_hash == problem.graph.content_hash
         assert kind_of_file(path) == "placement"
+
+
+@given(data=st.data())
+def test_the_hash_is_that_of_the_sorted_content(data: st.DataObject) -> None:
+    """Devices or teams and steps by op, as JSON with sorted keys: what files of earlier versions say."""
+    placement = data.draw(teamed_placements(data.draw(problems())))
+    steps = data.draw(st.none() | st.permutations(range(len(placement))))
+    placement = replace(placement, step_of_op=None if steps is None else np.array(steps, dtype=np.int64))
+    told = json.dumps([placement.as_dict(), placement.steps_as_dict()], sort_keys=True)
+    assert placement.content_hash == hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
 
 def write(folder: Path, data: Any) -> Path:
