@@ -14,7 +14,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Sequence
-from json.encoder import encode_basestring_ascii
+from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 from typing import Any
 
@@ -201,20 +201,15 @@ def render_json(value: Any) -> str:
 
 
 def _render(value: Any, newline: str) -> str:
-    if type(value) is str:  # most values of large files are texts or whole numbers
-        return encode_basestring_ascii(value)
-    if type(value) is int:
-        return int.__repr__(value)
     if not value or not isinstance(value, dict | list):
         return _PLAIN.encode(value)
     inner = newline + " "
     if isinstance(value, dict):
-        parts = []
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"object key {key!r} is not a string")
-            parts.append(f"{inner}{encode_basestring_ascii(key)}: {_render(item, inner)}")
-        return "{" + ",".join(parts) + newline + "}"
+        items = [
+            f"{quote(key)}: {quote(item) if type(item) is str else item if type(item) is int else _render(item, inner)}"
+            for key, item in value.items()  # most are texts or whole numbers: without a call for each
+        ]
+        return "{" + inner + ("," + inner).join(items) + newline + "}"
     if isinstance(value[0], dict | list):
         rows = _number_rows(value, inner) or ",".join(inner + _PLAIN.encode(item) for item in value)
         return "[" + rows + newline + "]"

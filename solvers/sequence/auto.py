@@ -101,9 +101,9 @@ class Auto(Method):
             if DRAWN in starts:
                 raise_quick_bounds(run_without_links(run))
             reason = run_stages(run, stages, account)
-        is_short = not any(line["method"] == "single" and "time_s" in line for line in account)
-        if is_short and run.infeasible_because is None and reason is not StopReason.PROVED:
-            offer_single_devices(run)  # too short a limit for the stages: never worse than what needs no search
+        has_singles = any(line["method"] == "single" and "time_s" in line for line in account)
+        if not has_singles and run.infeasible_because is None and reason is not StopReason.PROVED:
+            offer_single_devices(run)  # too short a limit for that stage: never worse than what needs no search
         if reason in (StopReason.PROVED, StopReason.FINISHED, StopReason.TIME):
             settle_ties(run)
         return reason
