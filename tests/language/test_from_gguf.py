@@ -13,7 +13,8 @@ import pytest
 from gguf_headers import Shapes, attention, experts, feed_forward, state_space, write_header, write_model
 
 from placekit.language.gguf.from_gguf import read_gguf
-from placekit.model.errors import InvalidFileError, PlacekitError
+from placekit.language.read import read_description
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 
 gguf = pytest.importorskip("gguf")
 
@@ -310,3 +311,11 @@ def test_a_window_that_nothing_uses_is_a_note(tmp_path: Path, family: str, told:
     model = read_gguf(tmp_path / "wide.gguf")
     assert not any(block.window for block in model.blocks)
     assert any(f"a window of 2,047 tokens is there, {told}" in note for note in model.notes)
+
+
+def test_a_file_has_a_precision_of_its_own(tmp_path: Path) -> None:
+    """It is not read with another one, as a configuration without weights is."""
+    path = tmp_path / "own.gguf"
+    write_model(path, "llama", KEYS, [PLAIN] * 2)
+    with pytest.raises(InvalidProblemError, match=r"--precision goes with numbers of a model; .*own\.gguf has its own"):
+        read_description(str(path), precision="int4")

@@ -137,6 +137,18 @@ def test_report_agrees_with_the_judge(model: Decoder, teams: str) -> None:
         assert fits or {each.device for each in broken} >= {report.next_breaks}
 
 
+def test_an_op_on_a_device_that_cannot_run_it_has_no_report() -> None:
+    """The op and the device are named."""
+    task = task_of()
+    costs = task.problem.costs
+    supported = np.ones((task.problem.graph.num_ops, len(costs.kinds)), dtype=np.bool_)
+    supported[3, costs.kinds.index("t4")] = False
+    problem = task.problem.replace(costs=costs.replace(supported=supported))
+    placement = pk.Placement.of(problem, np.full(problem.graph.num_ops, PLATFORM.index("t4.0")))
+    with pytest.raises(InvalidProblemError, match=rf"{problem.graph.op_names[3]}.*t4"):
+        serving_report(replace(task, problem=problem), placement)
+
+
 @pytest.mark.slow
 def test_teams_of_24_machines_are_proven() -> None:
     """80 layers over machines of three kinds."""
