@@ -103,6 +103,7 @@ def test_chunks_of_a_prompt_overlap_on_several_cards() -> None:
     )
     assert one_by_one is not None
     assert overlapped is not None
+    assert given_report(task, Split(0, (4, 4))).time_to_first_token_s == one_by_one  # unless a runtime overlaps them
     assert 0.5 * one_by_one < overlapped < 0.75 * one_by_one  # (2 + 3) stages of 8
     with_host = Split(1, (4, 3))
     reports = [given_report(replace(task, overlaps_prompt=overlaps), with_host) for overlaps in (False, True)]

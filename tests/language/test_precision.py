@@ -22,6 +22,16 @@ def test_sizes_are_those_of_published_files(name: str) -> None:
     assert describe_decoder(DECODERS["llama3-8b"], name).weight_bytes == pytest.approx(FILES[name], rel=0.015)
 
 
+@pytest.mark.parametrize(
+    ("name", "bits"), [("f32", 32), ("bf16", 16), ("f16", 16), ("fp8", 8), ("int8", 8.5), ("int4", 4.5)]
+)
+def test_a_plain_precision_has_its_bits_for_every_matrix(name: str, bits: float) -> None:
+    """Whole numbers and int4 have a scale of 16 bits for every 32 weights, as GGUF has."""
+    parts = {part.path: part for part in describe_decoder(DECODERS["llama3-8b"], name).parts}
+    for path in ("lm_head", "model.layers.0.mlp.down_proj", "model.layers.31.self_attn.o_proj"):
+        assert 8 * parts[path].weight_bytes == bits * parts[path].parameters
+
+
 def test_a_tied_head_has_the_bits_of_a_head() -> None:
     """Llama 3.2 1B: a quarter of the model is its table; the file has 808 MB in Q4_K_M."""
     small = pk.Decoder(16, 2048, 8192, 128256, heads=32, kv_heads=8, tied=True)

@@ -20,7 +20,7 @@ from placekit.language.report import serving_report
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, TaskForm, decoder_task
-from placekit.language.tensor_parallel import parse_degrees
+from placekit.language.tensor_parallel import parse_degrees, with_teams
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
 from placekit.model.served import Served
@@ -232,3 +232,19 @@ def test_runtimes_get_as_many_replicas_of_every_stage(runtime: str) -> None:
     assert found.result.lower_bound == pytest.approx(mixed.result.lower_bound)
     assert mixed.result.objective is not None
     assert mixed.result.objective <= found.result.objective
+
+
+def test_teams_have_the_direct_links_of_their_members() -> None:
+    """A link between two kinds is one between all kinds of teams of those; one of all pairs stays one."""
+    links = (
+        pk.DirectLink(1e-6, 3e11, kinds=("l4", "l4")),
+        pk.DirectLink(2e-6, 2e10, kinds=("l4", "t4")),
+        pk.DirectLink(3e-6, 1e10),
+    )
+    platform = replace(pk.Platform.of(l4=3, t4=1), direct_links=links)
+    found = {link.kinds: link.latency_s for link in with_teams(platform, [(0, 1), (2,), (3,)]).direct_links}
+    assert found == {
+        ("l4", "l4"): 1e-6, ("l4", "l4 tp2"): 1e-6, ("l4 tp2", "l4 tp2"): 1e-6,
+        ("l4", "t4"): 2e-6, ("l4 tp2", "t4"): 2e-6,
+        None: 3e-6,
+    }  # fmt: skip
