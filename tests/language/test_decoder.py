@@ -46,7 +46,9 @@ def test_experts_that_tokens_meet() -> None:
     experts = next(part for part in mixture.parts if part.experts > 1)
     router = next(part for part in mixture.parts if part.path.endswith(".gate"))
     assert (router.flops, experts.flops) == (2 * 4096 * 8, 2 * (2 * 2 * 4096 * 14336))
+    activation = next(part for part in mixture.parts if part.path.endswith(".act_fn"))
     assert experts.width == 2 * 2 * 14336  # gate and up, of two experts
+    assert (activation.width, activation.flops) == (2 * 14336, 5 * 2 * 14336)
     assert experts.share_met(1) == 2 / 8
     assert experts.share_met(2) == pytest.approx(1 - (6 / 8) ** 2)
     assert experts.share_met(1000) == pytest.approx(1)
