@@ -44,8 +44,8 @@ MODELS = {
 }
 GENERATED, TIMES = 8, 40
 """Tokens of a run, and runs of a test: others on the machine disturb many a short run, and seldom all of them."""
-STEADY, STEADY_TURNS, TURNS = 0.02, 2, 10
-"""Turns in a row, of at most so many, that show nothing faster by more than this before the best speeds are taken."""
+STEADY, TURNS = 0.02, 10
+"""The best speeds are taken after a turn, of at most so many, that shows nothing faster by more than this."""
 FIT_TURNS = 3
 """Turns of a line and of the one that it is compared with."""
 LEAST_DIFFERENCE = 0.05
@@ -119,20 +119,17 @@ def rig(
 def best_speeds(rig: Rig, model: str, firsts: Sequence[int]) -> tuple[dict[str, float], dict[int, float]]:
     """Return the best speed of each server alone, and of each split.
 
-    A turn measures all of them. Turns end when some in a row have shown nothing faster: others on the machine may slow
-    it for minutes, and what was measured then is not to be compared with what was measured before.
+    A turn measures all of them. Turns end with one that shows nothing faster: others on the machine may slow it for
+    minutes, and what was measured then is not to be compared with what was measured before.
     """
     alone, split = rig.alone_per_s(model), dict.fromkeys(firsts, 0.0)
-    num_steady = 0
     for _ in range(TURNS):
         before = [*alone.values(), *split.values()]
         alone = {name: max(alone[name], speed) for name, speed in rig.alone_per_s(model).items()}
         split = {first: max(split[first], rig.split_per_s(model, first)) for first in firsts}
-        after = [*alone.values(), *split.values()]
-        num_steady += 1
-        if any(now > (1 + STEADY) * then for now, then in zip(after, before, strict=True)):
-            num_steady = 0
-        if num_steady == STEADY_TURNS:
+        if all(
+            now <= (1 + STEADY) * then for now, then in zip([*alone.values(), *split.values()], before, strict=True)
+        ):
             return alone, split
     pytest.fail(f"the machine is not steady, nothing can be said: tokens/s of servers alone {alone}, of splits {split}")
 
