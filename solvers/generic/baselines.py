@@ -17,6 +17,8 @@ from placekit.solvers.generic.class_order import needs_chain
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.scoring import Scorer
 
+SINGLES = "single devices"
+"""Name of these placements in `Run.done`."""
 BATCH_ENTRIES = 2**16
 """Ops times placements that are drawn between two looks at whether to stop, about."""
 SAMPLES = 1000
@@ -34,6 +36,7 @@ def offer_single_devices(run: Run) -> None:
     for kind in range(len(platform.kinds)):
         equal = platform.devices_of_kind(kind)
         run.offer(np.full(problem.graph.num_ops, next((d for d in equal if d in problem.pinned), equal[0])))
+    run.done.add(SINGLES)
     if problem.objective.team_rule == "off":
         return
     everyone = list(range(platform.num_devices))

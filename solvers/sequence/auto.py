@@ -18,7 +18,7 @@ from placekit.solve.method import Method, Run, no_teams
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.teams import no_program
 from placekit.solvers.chain.method import Chain
-from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.baselines import SINGLES, offer_single_devices
 from placekit.solvers.generic.bounds.work_and_path import raise_bounds_at_once
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
@@ -101,8 +101,7 @@ class Auto(Method):
             if DRAWN in starts:
                 raise_quick_bounds(run_without_links(run))
             reason = run_stages(run, stages, account)
-        has_singles = any(line["method"] == "single" and "time_s" in line for line in account)
-        if not has_singles and run.infeasible_because is None and reason is not StopReason.PROVED:
+        if SINGLES not in run.done and run.infeasible_because is None and reason is not StopReason.PROVED:
             offer_single_devices(run)  # too short a limit for that stage: never worse than what needs no search
         if reason in (StopReason.PROVED, StopReason.FINISHED, StopReason.TIME):
             settle_ties(run)
