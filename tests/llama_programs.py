@@ -25,6 +25,8 @@ needs_llama = pytest.mark.skipif(
 )
 BOUND = ("setpriv", "--pdeathsig", "KILL")
 """Before a program that ends with this process, however that ends: servers of devices spin."""
+SPINS = {"GOMP_SPINCOUNT": "10000"}
+"""For servers of devices that share a core: the threads of one spin for 5 ms after a step, while another computes."""
 LOADED = "listening on http://"
 
 
@@ -65,7 +67,7 @@ def rpc_servers(threads: Sequence[int]) -> Iterator[list[str]]:
             started.append(
                 subprocess.Popen(
                     [*words, "-t", str(count)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    start_new_session=True,
+                    start_new_session=True, env={**os.environ, **SPINS},
                 )
             )  # fmt: skip
             addresses.append(f"127.0.0.1:{port}")
