@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,6 +109,10 @@ def corrupt_stage(plan: StagePlan, stage: int, by: float = 0.1) -> StagePlan:
     return replace(plan, stages=tuple(stages))
 
 
+SLOW_INPUT = np.ones((256, 256), dtype=np.float32)
+"""An input of `slow_model`."""
+
+
 def slow_model() -> ov.Model:
     """Return a quick op ``op0`` before forty matrix products, which take some milliseconds."""
     rng = np.random.default_rng(0)
@@ -117,6 +124,31 @@ def slow_model() -> ov.Model:
     node = opset.tanh(node, name="op1")
     node.output(0).set_names({"y"})
     return ov.Model([opset.result(node)], [x], "slow")
+
+
+@contextmanager
+def pinned_model_ended() -> Iterator[None]:
+    """Let the next model of one thread get, inside the block, what a pinned model ran on that has ended."""
+    pinned = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": "1"}
+    others: list[ov.CompiledModel] = []  # what OpenVINO would hand on before is kept busy
+    while True:
+        compiled = shared_core().compile_model(slow_model(), "CPU", {**pinned, "ENABLE_CPU_PINNING": True})
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(compiled, [SLOW_INPUT]).result()  # for the first time in a thread that is bound to nothing
+        with ThreadPoolExecutor(1) as thread:
+            if thread.submit(_is_moved_by, compiled).result():
+                break
+        others.append(compiled)
+    del compiled
+    yield
+    others.clear()
+
+
+def _is_moved_by(compiled: ov.CompiledModel) -> bool:
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    bound = os.sched_getaffinity(0)
+    compiled([SLOW_INPUT])
+    return os.sched_getaffinity(0) != bound
 
 
 def make_slow_plan(source: ModelSource) -> StagePlan:

@@ -12,13 +12,14 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.base import Progress, report
 from placekit.cost_models.kind_profile import KindProfile
+from placekit.cost_models.openvino.compiling import compile_properties, compile_unbound
 from placekit.cost_models.openvino.groups import NO_GROUP, RuntimeNode, fuse, runtime_nodes
 from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.model.errors import ProfileError
@@ -61,17 +62,6 @@ class Session:
     node_names: tuple[str, ...]
     time_us: NDArray[np.float64]
     latency_s: NDArray[np.float64]
-
-
-def compile_properties(device: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties to compile with for a measurement: one stream, the device's own, no pinning.
-
-    Pinning would bind every one-thread model of the process to the same core; the caller binds threads instead.
-    """
-    common: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1"}
-    if device == "CPU":
-        common["ENABLE_CPU_PINNING"] = False
-    return common | dict(properties)
 
 
 def deaverage(readings: Sequence[Mapping[str, float]], first: int) -> tuple[tuple[str, ...], NDArray[np.float64]]:
@@ -155,7 +145,7 @@ def profile_counters(
         time.perf_counter() - start < _MIN_WINDOW_S and len(sessions) < _MAX_COMPILATIONS
     ):
         try:
-            compiled = core.compile_model(model, device, config)
+            compiled = compile_unbound(core, model, device, config)
             sessions.append(_run_session(compiled, graph, inputs, per_session))
         except RuntimeError as error:
             raise ProfileError(f"model {graph.name!r} does not run on {device!r}: {last_line(error)}") from error

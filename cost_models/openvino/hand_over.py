@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.kind_profile import KindProfile
-from placekit.cost_models.openvino.counters import compile_properties, deaverage, read_counters
+from placekit.cost_models.openvino.compiling import compile_properties, compile_unbound
+from placekit.cost_models.openvino.counters import deaverage, read_counters
 from placekit.cost_models.openvino.inputs import idle_model
 from placekit.cost_models.openvino.layouts import FLOATS, hand_over_channels_last, images, images_for_convolutions
 from placekit.model.graph import OpGraph
@@ -92,7 +93,7 @@ def measure_hand_over(core: openvino.Core, device: str, properties: Mapping[str,
     """Measure on `device`, a CPU, compiled with `properties`, in the calling thread."""
     config = compile_properties(device, properties)
     (model, given), (_, taken) = idle_model(), idle_model()
-    request = core.compile_model(model, device, config).create_infer_request()
+    request = compile_unbound(core, model, device, config).create_infer_request()
     calls_s = []
     for _ in range(_CALLS):
         start = time.perf_counter()
@@ -102,7 +103,7 @@ def measure_hand_over(core: openvino.Core, device: str, properties: Mapping[str,
         calls_s.append(time.perf_counter() - start)
     num_bytes = 2 * 4 * float(np.prod(_IMAGE))  # in and out
     image_s, turned_s = (
-        _conversions_s(core.compile_model(_convolution(is_turned=each), device, config | {"PERF_COUNT": True}))
+        _conversions_s(compile_unbound(core, _convolution(is_turned=each), device, config | {"PERF_COUNT": True}))
         for each in (False, True)
     )
     return HandOver(image_s / num_bytes, turned_s / num_bytes, float(np.median(calls_s)))

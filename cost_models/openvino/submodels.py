@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.base import Progress, report
 from placekit.cost_models.kind_profile import KindProfile
-from placekit.cost_models.openvino.counters import compile_properties, read_counters
+from placekit.cost_models.openvino.compiling import compile_properties, compile_unbound
+from placekit.cost_models.openvino.counters import read_counters
 from placekit.cost_models.openvino.devices import refused_ops
 from placekit.cost_models.openvino.groups import fuse, runtime_nodes
 from placekit.cost_models.openvino.inputs import filled_request, idle_model, random_inputs
@@ -161,7 +162,7 @@ class _StageTimer:
     ) -> tuple[NDArray[np.float64], list[openvino.Tensor]]:
         from openvino import Tensor
 
-        compiled = self._core.compile_model(model, self._device, self._config)
+        compiled = compile_unbound(self._core, model, self._device, self._config)
         request = filled_request(compiled, map(self._placed, inputs))
         outputs = []
         for index, port in enumerate(compiled.outputs):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.counters import compile_properties
+from placekit.cost_models.openvino.compiling import compile_properties, compile_unbound
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import filled_request, random_inputs
 from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_last
@@ -186,7 +186,7 @@ class _WholeModel:
     def _compile(self, model: openvino.Model) -> openvino.CompiledModel:
         try:
             properties = compile_properties(self._target, self._device.properties)
-            return self._core.compile_model(model, self._target, properties)
+            return compile_unbound(self._core, model, self._target, properties)
         except RuntimeError as error:
             raise ExecutionError(f"model {self._plan.name!r} does not run on {self.device_name!r}: {error}") from error
 

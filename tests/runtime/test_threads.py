@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
-from pipelines import F32, alternating_plan, chain, chain_value, slow_model
+from pipelines import F32, SLOW_INPUT, alternating_plan, chain, chain_value, pinned_model_ended, slow_model
 
 from placekit.cost_models.openvino.devices import core_groups
+from placekit.cost_models.openvino.machine import usable_cores
 from placekit.io.models.model import ModelSource
 from placekit.model.errors import ExecutionError, InvalidProblemError
 from placekit.model.placement import Placement
@@ -121,11 +122,26 @@ def test_a_one_core_device_computes_in_its_thread(saved: Callable[[ov.Model], Mo
     with Pipeline(compile_plan(plan)) as pipe:
         (worker,) = pipe._workers
         assert worker.native_id is not None
-        pipe([np.ones((256, 256), dtype=np.float32)])
+        pipe([SLOW_INPUT])
         start_s = cpu_time_s(worker.native_id), time.process_time()
-        for _ in pipe.stream([[np.ones((256, 256), dtype=np.float32)]] * 40):
+        for _ in pipe.stream([[SLOW_INPUT]] * 40):
             pass
         end_s = cpu_time_s(worker.native_id), time.process_time()
         assert os.sched_getaffinity(worker.native_id) == set(platform.devices[0].cores)
     assert end_s[0] - start_s[0] > 0.7 * (end_s[1] - start_s[1])
     assert os.sched_getaffinity(0) == home
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="on one core nobody is moved")
+def test_a_pinned_model_that_has_ended_moves_nobody(saved: Callable[[ov.Model], ModelSource]) -> None:
+    """OpenVINO hands on what a pinned model ran on; a device computes on its own core all the same."""
+    source = saved(slow_model())
+    platform = core_groups(1, cores=[usable_cores()[-1].cpu])
+    placed = np.zeros(source.graph.num_ops, dtype=np.int64)
+    plan = plan_stages(source, Placement(source.graph.op_names, platform.device_names, placed), platform)
+    with pinned_model_ended(), Pipeline(compile_plan(plan)) as pipe:
+        (worker,) = pipe._workers
+        assert worker.native_id is not None
+        for _ in range(2):
+            pipe([SLOW_INPUT])
+            assert os.sched_getaffinity(worker.native_id) == set(platform.devices[0].cores)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.counters import compile_properties, last_line
+from placekit.cost_models.openvino.compiling import compile_properties, compile_unbound
+from placekit.cost_models.openvino.counters import last_line
 from placekit.cost_models.openvino.devices import refused_ops, require_device, shared_core
 from placekit.cost_models.openvino.few_stages import few_stages
 from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
@@ -257,7 +258,7 @@ def _compile(
         threads = num_streams * int(device.properties[_NUM_THREADS])
         config |= {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": num_streams, _NUM_THREADS: threads}
     try:
-        return core.compile_model(stage.model, target, config)
+        return compile_unbound(core, stage.model, target, config)
     except RuntimeError as error:
         refused = refused_ops(core, stage.model, target, stage.op_names)
         more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
