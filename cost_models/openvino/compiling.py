@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +10,21 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from placekit.cost_models.openvino.devices import shared_core
+from placekit.cost_models.openvino.machine import native_threads
+from placekit.machine import usable_cpus
 
 if TYPE_CHECKING:
     import openvino
 
+_LOGGER = logging.getLogger(__name__)
+
+_MAY_USE_ALL = len(usable_cpus()) == os.cpu_count()
+"""Whether this process may use all cores; OpenVINO binds threads whatever it is asked where it may not."""
+_MOST_HELD = 64
 _held: list[openvino.CompiledModel] = []
-"""Models that keep executors which bind threads, until the process ends."""
+"""Models that keep executors which bind threads, until the process ends; at most `_MOST_HELD`."""
+_seen: dict[tuple[tuple[str, Any], ...], set[int]] = {}
+"""By properties: threads that were there when no executor bound any; each executor has threads of its own."""
 
 
 def compile_properties(device: str, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -37,17 +47,32 @@ def compile_unbound(
     Whether the executor binds threads is not compared (``IStreamsExecutor::Config::operator==``, OpenVINO 2026.4):
     where the process once had a pinned model, one without pinning may move every thread that runs it to the core of
     that model, and to all cores when it is done. Such executors are taken away first, each by a small model that is
-    kept: one compilation and two inferences of it, a millisecond or two, if there are none.
+    kept. To look for them takes a compilation, 25 ms, and is done where OpenVINO has threads that are new.
 
     Raises
     ------
     RuntimeError
         From OpenVINO: the device cannot run the model, or has no such properties.
     """
-    if device == "CPU" and hasattr(os, "sched_setaffinity"):
-        while (binding := _next_if_it_binds(config)) is not None:
+    if device == "CPU" and str(config.get("ENABLE_CPU_PINNING")).upper() in ("FALSE", "NO"):
+        _hold_executors_that_bind(config)
+    before = native_threads()
+    compiled = core.compile_model(model, device, dict(config))
+    new = native_threads() - before
+    for threads in _seen.values():
+        threads.update(new)
+    return compiled
+
+
+def _hold_executors_that_bind(config: Mapping[str, Any]) -> None:
+    if not _MAY_USE_ALL or not hasattr(os, "sched_setaffinity"):
+        return
+    seen = _seen.setdefault(tuple(sorted(config.items())), set())
+    if not native_threads() <= seen:
+        while len(_held) < _MOST_HELD and (binding := _next_if_it_binds(config)) is not None:
             _held.append(binding)
-    return core.compile_model(model, device, dict(config))
+            _LOGGER.debug("%d executors of pinned models are held", len(_held))
+        seen |= native_threads()
 
 
 def _next_if_it_binds(config: Mapping[str, Any]) -> openvino.CompiledModel | None:
@@ -58,14 +83,10 @@ def _next_if_it_binds(config: Mapping[str, Any]) -> openvino.CompiledModel | Non
 
 
 def _is_moved_by(request: openvino.InferRequest) -> bool:
-    """Return whether an inference moves the calling thread to other cores; it may move it back to those of the first.
-
-    On a machine with one core there is nothing to see, and nothing to lose.
-    """
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # all that this machine lets it use
-    allowed = sorted(os.sched_getaffinity(0))
-    for cores in (set(allowed[1:]), set(allowed[:-1])):
-        if cores:
+    """Return whether an inference moves the calling thread to other cores, be they those of the inference before."""
+    count = os.cpu_count() or 1
+    for cores in (set(range(1, count)), set(range(count - 1))):
+        if cores:  # on one core there is nothing to see, and nothing to lose
             os.sched_setaffinity(0, cores)
             request.infer()
             if os.sched_getaffinity(0) != cores:

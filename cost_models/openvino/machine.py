@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -153,6 +154,15 @@ def cores_of_threads() -> dict[int, set[int]]:
             with suppress(ProcessLookupError):  # it has ended since it was listed
                 found[int(entry.name)] = os.sched_getaffinity(int(entry.name))
     return found
+
+
+def native_threads() -> set[int]:
+    """Return the native ids of the threads of this process that Python did not start; none where it cannot be told."""
+    own = {thread.native_id for thread in threading.enumerate()}
+    try:
+        return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}.difference(own)
+    except OSError:  # no Linux
+        return set()
 
 
 def move_threads(cores_of: Mapping[int, set[int]]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from placekit.cost_models.openvino.machine import cores_of_threads, format_cores, move_threads
+from placekit.cost_models.openvino.machine import cores_of_threads, format_cores, move_threads, native_threads
 from placekit.model.errors import DeviceUnavailableError
 from placekit.model.platform import Device
 
@@ -45,8 +44,8 @@ def helpers_on(devices: Sequence[Device]) -> Iterator[None]:
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield
         return
-    own = {thread.native_id for thread in threading.enumerate()}
-    before = {thread: home for thread, home in cores_of_threads().items() if thread not in own}
+    native = native_threads()
+    before = {thread: home for thread, home in cores_of_threads().items() if thread in native}
     move_threads(dict.fromkeys(before, cores))
     try:
         yield

@@ -23,6 +23,7 @@ SAME = 0.005
 
 pytestmark = [
     pytest.mark.zoo,
+    pytest.mark.xdist_group("figures"),  # they look at one run of the demo
     pytest.mark.skipif(not all(map(find_spec, ("torch", "transformers"))), reason="needs the extra zoo"),
 ]
 
