@@ -15,9 +15,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from llama_models import Shape, write_model
 from names_written import PROGRAMS
+from pipelines import wait_until
 from signals import interruptible
 
 import placekit as pk
@@ -25,7 +27,7 @@ from placekit.language.runtimes import RUNTIMES
 from placekit.language.runtimes.record import Launch
 from placekit.language.serve import speeds
 from placekit.language.serve.compare import launch_of, require_server
-from placekit.language.serve.process import require_lenders, started
+from placekit.language.serve.process import GRACE_S, end, require_lenders, started
 from placekit.language.serve.speeds import RequestSpeeds, measure
 from placekit.model.errors import DeviceUnavailableError, InvalidProblemError
 from placekit.model.platform import Device
@@ -107,6 +109,21 @@ def test_the_faster_line_is_kept(
     assert found["planned"]["prompt_tokens"] == 512
     assert ("on" in found["arguments"]) == (kept == "own choice")
     assert ended(tmp_path)
+
+
+def test_a_child_that_nobody_reaps_delays_no_end() -> None:
+    """In a container the first process may leave it as it is for ever; it has ended all the same."""
+    server = subprocess.Popen(["sleep", "600"], process_group=0)
+    child = subprocess.Popen(["true"], process_group=server.pid)
+    try:
+        assert wait_until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+        begun = time.monotonic()
+        end(server)
+        assert time.monotonic() - begun < GRACE_S / 2
+        assert server.returncode == -signal.SIGTERM
+    finally:
+        server.kill()
+        child.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from placekit.language.runtimes.record import Launch
 from placekit.language.serve.asking import ask
 from placekit.model.errors import DeviceUnavailableError, ExecutionError
@@ -161,10 +163,20 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 
 def _has_members(process: subprocess.Popen[Any]) -> bool:
-    """Return whether some process of the group of a server is left; the server itself is reaped."""
+    """Return whether some process of the group of a server runs; the server itself is reaped.
+
+    Children that it left are reaped by the first process of the machine or container, which may take its time.
+    """
     process.poll()
     try:
         os.killpg(process.pid, 0)
     except (ProcessLookupError, PermissionError):
         return False
-    return True
+    return any(_is_running_member(each, process.pid) for each in psutil.process_iter())
+
+
+def _is_running_member(process: psutil.Process, group: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, PermissionError, psutil.Error):  # it has ended, or is another user's
+        return False
