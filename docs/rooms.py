@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from html import escape
 from pathlib import Path
 
@@ -34,13 +35,16 @@ def modules() -> dict[str, Path]:
     return {name: path for name, path in named.items() if name not in ("__init__", "__main__")}
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Yield the modules that a file imports at any depth, those that only type checkers see, too."""
+@cache
+def imports_of(path: Path) -> tuple[str, ...]:
+    """Return the modules that a file imports at any depth, those that only type checkers see, too."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += (f"{node.module}.{alias.name}" for alias in node.names)
+    return tuple(found)
 
 
 def graph_of_rooms(inside: str = "") -> nx.DiGraph[str]:
