@@ -11,6 +11,8 @@ import pytest
 
 import placekit as pk
 
+pytestmark = pytest.mark.xdist_group("reprs")  # one process makes the values, once
+
 NUM_OPS, NUM_GPUS = 200, 40
 LONGEST = 350
 """Characters."""

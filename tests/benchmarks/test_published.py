@@ -24,6 +24,8 @@ from placekit.cli.main import app
 from placekit.language.truth import PUBLISHED
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 
+pytestmark = pytest.mark.xdist_group("published")  # one process predicts, once
+
 
 @pytest.fixture(scope="module")
 def found() -> list[Predicted]:
