@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 _MAY_USE_ALL = len(usable_cpus()) == os.cpu_count()
-"""Whether this process may use all cores; where it may not, OpenVINO binds whatever it is asked (seen with 1 of 2)."""
+"""True if this process may use all cores; if not, OpenVINO binds threads whatever it is asked (seen with 1 of 2)."""
 _MOST_HELD = 64
 _held: list[openvino.CompiledModel] = []
 """Models that keep executors which bind threads, until the process ends; at most `_MOST_HELD`."""

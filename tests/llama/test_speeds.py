@@ -42,7 +42,7 @@ MODELS = {
     "deep": Shape(blocks=16, hidden=2048, ffn=5632, vocab=4096, heads=16, kv_heads=8),
     "wide": Shape(blocks=8, hidden=3072, ffn=8192, vocab=4096, heads=24, kv_heads=8),
 }
-"""So large that waking a second server, which takes a millisecond per token on two cores, is little beside them."""
+"""Large models: waking a second server takes a millisecond per token on two cores, which is little beside them."""
 GENERATED, TIMES, ROUNDS = 1, 16, 10
 """Tokens of a run, runs in a row, and rounds over all that is compared; the best run of each counts.
 
